@@ -70,7 +70,7 @@ class Bare:
 
 @contextmanager
 def cluster() -> Iterator[str]:
-    """A cluster of one node; its address."""
+    """Start a cluster of one node, and yield its address."""
     head = {"num_cpus": 4, "object_store_memory": 512 << 20, "include_dashboard": False}
     found: Any = Cluster(initialize_head=True, head_node_args=head)
     try:
@@ -81,7 +81,7 @@ def cluster() -> Iterator[str]:
 
 
 def place(address: str) -> RayPlace:
-    """Anywhere in a cluster."""
+    """Return a place anywhere in a cluster."""
     return RayPlace(
         engine="bench",
         version="1",
@@ -101,7 +101,7 @@ def place(address: str) -> RayPlace:
 
 
 def median_ms(call: Call, x: Any, count: int) -> float:
-    """The median of so many calls."""
+    """Return the median of that many calls."""
     found = []
     for _ in range(count):
         began = time.perf_counter()
@@ -133,7 +133,7 @@ def compare_calls(report: Report, address: str, rounds: int) -> None:
 def compare_size(
     report: Report, name: str, floats: int, calls: Mapping[str, Call], rounds: int
 ) -> None:
-    """The same for batches of one size."""
+    """Compare batches of one size."""
     x = np.ones((ROWS, floats), np.float32)
     count = _CALLS if floats < _LARGE else _LARGE_CALLS
     for call in calls.values():

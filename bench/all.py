@@ -41,7 +41,7 @@ UNDONE = (NOT_RUN, FAILED)
 
 
 def busy_share() -> float:
-    """The share of all cores that is used now, while nothing of this script runs, 0 to 1."""
+    """Return the share of all cores in use, 0 to 1, while nothing of this script runs."""
     cores = sorted(os.sched_getaffinity(0))
     before = sum(map(cpu_busy_s, cores))
     time.sleep(LOOK_S)
@@ -70,7 +70,7 @@ def run(scenario: Scenario, minutes: float, options: Sequence[str], folder: Path
 
 
 def wait(process: subprocess.Popen[bytes], limit_s: float) -> int:
-    """The exit status; after the limit, or when this is interrupted, the script is asked to end."""
+    """Return the exit status; after the limit, or at an interrupt, ask the script to end."""
     try:
         return process.wait(limit_s)
     except (subprocess.TimeoutExpired, KeyboardInterrupt) as error:
@@ -96,7 +96,7 @@ def found(scenario: Scenario, folder: Path) -> Summary:
 
 
 def kept(summary: Summary, earlier: Summary | None) -> Summary:
-    """A scenario in the report: as it was there, where nothing new is known of it."""
+    """Return an older entry of the report, if there is nothing new about the scenario."""
     return earlier if earlier is not None and summary["outcome"] == NOT_RUN else summary
 
 
@@ -127,7 +127,7 @@ def minutes_of(scenario: Scenario, quick: bool) -> float:
 
 
 def chosen(names: Sequence[str]) -> list[Scenario]:
-    """The scenarios of these names, all where there are none."""
+    """Return the scenarios of these names; all without names."""
     return [one for one in SCENARIOS if not names or one.name in names]
 
 

@@ -86,7 +86,7 @@ def row(name: str, start_s: float, found: Figures) -> list[str]:
 
 
 def wanted(scenario: Scenario, model: Model) -> int:
-    """The workers that a load wants at its most, by the decision's own rule."""
+    """Return the most workers that a load wants, by the decision's own rule."""
     return min(MOST, ceil(scenario.peak / model.per_s / FILLED))
 
 

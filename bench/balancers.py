@@ -106,7 +106,7 @@ def summary(answers: Sequence[Answer]) -> Run:
 
 
 def configuration(setup: Setup, port: int, spare_port: int, engines: Sequence[Engine]) -> str:
-    """The example of a balancer with another algorithm and other addresses.
+    """Return the balancer's example with another algorithm and other addresses.
 
     Args:
         setup: the balancer and its algorithm.
@@ -187,7 +187,7 @@ def row(setup: Setup, act: Act, run: Run) -> list[str]:
 
 
 def gains(runs: Mapping[tuple[Setup, Act], Run]) -> dict[str, float]:
-    """By algorithm, the p99 with the agent-check beside that without, while one engine is slow."""
+    """Return the p99 with the agent-check, divided by that without, by algorithm."""
     found = {}
     for setup, act in runs:
         without = runs.get((replace(setup, agent=False), act))

@@ -64,12 +64,12 @@ class Figures:
 
 
 def post(model: str) -> Post:
-    """The request to a model."""
+    """Return a V1 request to a model."""
     return Post(f"/v1/models/{model}:predict", BODY)
 
 
 def v2_post(model: str) -> Post:
-    """The same in V2."""
+    """Return a V2 request to a model."""
     return Post(f"/v2/models/{model}/infer", V2_BODY)
 
 
@@ -97,7 +97,7 @@ def measured(server: Server, entry: str, connections: int, seconds: int) -> Figu
 
 
 def in_turn(server: Server, connections: int, seconds: int) -> Figures:
-    """All three models, one after the other."""
+    """Ask all three models, one after the other."""
     runs = [
         measured(server, model, connections, max(seconds // len(MODELS), 1)) for model in MODELS
     ]
@@ -125,7 +125,7 @@ def check(server: Server, entries: Sequence[str]) -> None:
 
 
 def started(stack: ExitStack, folder: Path, report: Report) -> dict[str, Server]:
-    """The servers of all entries that can be had."""
+    """Return the started servers of all entries that are available."""
     for factor, model in enumerate(MODELS, 2):
         (folder / f"{model}.py").write_text(STEP.format(factor=factor))
     (folder / f"{FUNCTION}.py").write_text(STEP.format(factor="2 * 3 * 4"))
@@ -181,7 +181,7 @@ def main() -> int:
 
 
 def print_tables(report: Report, connections: int, runs: Mapping[str, list[Figures]]) -> None:
-    """The table of so many connections, and its limit."""
+    """Print the table for one number of connections, and hold it to its limit."""
     report.print_text(f"\n{connections} connections")
     lines = []
     chain_of = {name: V2_CHAIN if name.endswith("V2") else CHAIN for name in runs}

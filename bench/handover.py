@@ -71,7 +71,7 @@ class Asked(NamedTuple):
 
 
 def engine(folder: Path, command: str, stack: ExitStack) -> tuple[subprocess.Popen[bytes], str]:
-    """An engine that serves, and what it said."""
+    """Start an engine, and return it with its first lines, once it serves."""
     out = folder / f"{time.monotonic_ns()}.out"
     words = [sys.executable, "-m", "ringbatch.engine", command, "--config"]
     with out.open("wb") as file:
@@ -89,7 +89,7 @@ def engine(folder: Path, command: str, stack: ExitStack) -> tuple[subprocess.Pop
 
 
 def over_grpc(address: str) -> Callable[[], object]:
-    """Asks for one prediction over gRPC; raises where there is none."""
+    """Return a function that asks for one prediction over gRPC, and raises without one."""
     import grpc
 
     from ringbatch.frontend.grpc.messages import INFERENCE_SERVICE, inference
@@ -104,7 +104,7 @@ def over_grpc(address: str) -> Callable[[], object]:
 
 
 def in_process(_address: str) -> Callable[[], object]:
-    """The same from the engine's own host."""
+    """Return a function that asks for one prediction through a `Client`."""
     from ringbatch.frontend import Client
 
     client = Client(NAME)
@@ -112,7 +112,7 @@ def in_process(_address: str) -> Callable[[], object]:
 
 
 def nothing(_address: str) -> Callable[[], object]:
-    """Sleeps for a millisecond: what that takes longer is the machine's."""
+    """Return a function that sleeps for a millisecond: any longer time is the machine's doing."""
     return lambda: time.sleep(0.001)
 
 
@@ -139,7 +139,7 @@ def ask(begin: Callable[[str], Callable[[], object]], address: str, pipe: Connec
 
 @contextmanager
 def asking(address: str) -> Iterator[dict[str, Connection]]:
-    """Processes that ask, by what they ask."""
+    """Start the processes that ask, and yield their pipes by name."""
     context = multiprocessing.get_context("spawn")
     ends, processes = {}, []
     for what, begin in (("grpc", over_grpc), ("client", in_process), ("machine", nothing)):

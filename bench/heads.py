@@ -65,22 +65,22 @@ _FIELDS: Final = (
 
 
 def http_same(_number: int) -> bytes:
-    """A request like all others."""
+    """Return the same request each time."""
     return _FIRST_LINES + _LAST_LINES
 
 
 def http_nine(number: int) -> bytes:
-    """A request with one of nine heads; no connection gets the same one twice in a row."""
+    """Return a request with one of nine heads, never the same twice in a row on a connection."""
     return b"%bUser-Agent: client/%d\r\n%b" % (_FIRST_LINES, number % 9, _LAST_LINES)
 
 
 def http_trace(number: int) -> bytes:
-    """A request with a trace of its own."""
+    """Return a request with a trace of its own."""
     return b"%btraceparent: %b\r\n%b" % (_FIRST_LINES, _TRACE % number, _LAST_LINES)
 
 
 def http_gateway(number: int) -> bytes:
-    """A request as Envoy passes it on."""
+    """Return a request as Envoy passes it on."""
     lines = (
         b"user-agent: python-requests/2.32.3",
         b"accept-encoding: gzip, deflate",
@@ -96,18 +96,18 @@ def http_gateway(number: int) -> bytes:
 
 
 def grpc_same(encoder: Encoder, _number: int) -> bytes:
-    """A head like all others."""
+    """Return the same head each time."""
     return encoder.encode(_FIELDS)
 
 
 def grpc_literal(encoder: Encoder, number: int) -> bytes:
-    """A head with a trace of its own that enters no table, as grpcio writes it."""
+    """Return a head with a trace of its own that enters no table, as grpcio writes it."""
     own = ("traceparent", (_TRACE % number).decode(), True)
     return encoder.encode([*_FIELDS, own], huffman=False)
 
 
 def grpc_entered(encoder: Encoder, number: int) -> bytes:
-    """A head whose time limit and trace enter the table, as grpc-go and Envoy write it."""
+    """Return a head whose time limit and trace enter the table, as grpc-go and Envoy write it."""
     own = (("grpc-timeout", f"{9_999_999 - number % 1000}u"), ("traceparent", _TRACE % number))
     return encoder.encode([*_FIELDS, *own])
 
@@ -253,7 +253,7 @@ def batch(side: Side) -> float:
 
 
 def figures(sides: dict[str, Side], repetitions: int) -> dict[str, float]:
-    """Nanoseconds for a request, by the kind of heads: the mean of the better half of many."""
+    """Return nanoseconds for a request, by kind of heads: the mean of the better half of many."""
     found: dict[str, list[float]] = {name: [] for name in sides}
     settle()
     order = list(sides)
@@ -291,7 +291,7 @@ def show(report: Report, protocol: str, sizes: Sequence[int], repetitions: int) 
 
 
 def _unserved(*_: object) -> Any:
-    """Takes the place of what serves calls that are no inference."""
+    """Refuse calls that are no inference."""
     raise NotImplementedError
 
 

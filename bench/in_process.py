@@ -72,7 +72,7 @@ class NotInstalled(RuntimeError):
 
 @contextmanager
 def _process(target: Callable[[], None]) -> Iterator[None]:
-    """A forked process, which is ended with the context."""
+    """Fork a process, which ends with the context."""
     process = _FORK.Process(target=target, daemon=True)
     with warnings.catch_warnings():
         # From Python 3.12 on it warns where there are threads; what runs here takes none of their
@@ -88,7 +88,7 @@ def _process(target: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def by_ringbatch() -> Iterator[Exchange]:
-    """Slots and rings of a segment; the other side reads and answers as a worker does."""
+    """Exchange messages through slots and rings of a segment; the other side acts as a worker."""
     layout = Layout(
         lanes=1,
         slots=_SLOTS,
@@ -147,7 +147,7 @@ def by_ringbatch() -> Iterator[Exchange]:
 
 @contextmanager
 def by_queue() -> Iterator[Exchange]:
-    """`multiprocessing.Queue`, one each way."""
+    """Exchange messages through a `multiprocessing.Queue` each way."""
     there, back = _FORK.Queue(), _FORK.Queue()
 
     def echo() -> None:
@@ -165,7 +165,7 @@ def by_queue() -> Iterator[Exchange]:
 
 @contextmanager
 def by_connection() -> Iterator[Exchange]:
-    """`multiprocessing.Pipe`, whose messages have a length."""
+    """Exchange messages through a `multiprocessing.Pipe`, whose messages have a length."""
     here, there = _FORK.Pipe()
 
     def echo() -> None:
@@ -183,7 +183,7 @@ def by_connection() -> Iterator[Exchange]:
 
 @contextmanager
 def by_pipe() -> Iterator[Exchange]:
-    """Two bare pipes, of which all that has come is read at once."""
+    """Exchange messages through two bare pipes; each read takes all bytes that have come."""
     read_there, write_there = os.pipe()
     read_back, write_back = os.pipe()
 
@@ -208,7 +208,7 @@ def by_pipe() -> Iterator[Exchange]:
 
 @contextmanager
 def by_faster_fifo() -> Iterator[Exchange]:
-    """faster-fifo's queues in shared memory, many messages a call."""
+    """Exchange messages through faster-fifo's queues in shared memory, many messages a call."""
     try:
         queue = importlib.import_module("faster_fifo").Queue
     except ImportError as error:
@@ -232,7 +232,7 @@ def by_faster_fifo() -> Iterator[Exchange]:
 
 @contextmanager
 def by_futex() -> Iterator[Exchange]:
-    """The least: bytes in shared memory, and a futex each way, called through ctypes.
+    """Exchange bytes in shared memory by a futex each way, called through ctypes: the least cost.
 
     A word counts what was sent; the other side sleeps on it until it has another value.
     """
@@ -299,7 +299,7 @@ def between(way: str, repetitions: int) -> Between:
 
 
 def best_ns(piece: Piece, repetitions: int) -> float:
-    """The shortest of many runs of a piece, for each of what it serves."""
+    """Return the shortest of many runs of a piece, divided by the requests that it serves."""
     best = float("inf")
     for _ in range(repetitions):
         piece.before()
@@ -312,7 +312,7 @@ def best_ns(piece: Piece, repetitions: int) -> float:
 
 
 def copies(row_bytes: int, size: int, repetitions: int) -> dict[str, float]:
-    """Nanoseconds for each row of a batch: gathered, scattered, and copied by memcpy in one go."""
+    """Return nanoseconds for each row of a batch: gathered, scattered, copied by memcpy at once."""
     source, target = (np.zeros(size * row_bytes, np.uint8) for _ in range(2))
     to, start, count = target.ctypes.data, source.ctypes.data, size * row_bytes
     copy = Piece(lambda: ctypes.memmove(to, start, count), size)

@@ -112,8 +112,7 @@ def differences(here: Environment, there: Environment) -> list[str]:
 
 
 def kind(here: Environment) -> str:
-    """Under which name the baseline of an environment is kept: Python's version, and how ringbatch
-    is built."""
+    """Return the name of an environment's baseline: Python's version, and if it is compiled."""
     return f"{here['python'].rpartition('.')[0]} {here['ringbatch']}"
 
 
@@ -139,7 +138,7 @@ def environment() -> dict[str, str]:
 
 
 def read(file: Path) -> dict[str, Baseline]:
-    """The baselines in a file, by `kind`; none where there is no file."""
+    """Return the baselines in a file, by `kind`; none without a file."""
     if not file.exists():
         return {}
     return {name: Baseline(**kept) for name, kept in json.loads(file.read_text()).items()}
@@ -172,8 +171,7 @@ def count(program: Path = Path(__file__), names: Sequence[str] = ()) -> Counts:
 
 
 def count_under_valgrind(library: str, names: Sequence[str]) -> None:
-    """The counted program; time, random numbers and the collection of garbage are the same in
-    every run."""
+    """Run the counted program: time, random numbers and collections are the same each time."""
     random.seed(0)
     clock = itertools.count(1_000_000_000_000_000, _CLOCK_STEP_NS).__next__
     with (
@@ -232,7 +230,7 @@ def print_counts(found: Counts, here: Environment, baselines: Mapping[str, Basel
 def recounted(
     found: Counts, here: Environment, baselines: Mapping[str, Baseline], again: Recount
 ) -> Counts:
-    """The counts, those of pieces that seem to take too many being the least of several.
+    """Return the counts; pieces that seem too dear have the least of several counts.
 
     A count is now and then too high by chance, by 6 % once in some hundred counts on a busy host;
     it is never too low.

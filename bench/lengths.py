@@ -58,14 +58,14 @@ class Figures:
 
 
 def texts(count: int) -> list[Ids]:
-    """So many texts, the same each time: their median has 20 words, their mean 35."""
+    """Return that many texts, the same each time: their median has 20 words, their mean 35."""
     random = np.random.RandomState(3)
     lengths = np.clip(np.exp(random.normal(3.0, 1.0, count)), 1, LONGEST).astype(int)
     return [random.randint(0, 1000, size).astype(np.int64) for size in lengths]
 
 
 def model() -> Callable[[Ids, Ids], NDArray[np.float32]]:
-    """The model's `predict`, in this process."""
+    """Return the model's `predict`, in this process."""
     spec = importlib.util.spec_from_file_location(NAME, MODEL)
     assert spec is not None
     assert spec.loader is not None

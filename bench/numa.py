@@ -49,7 +49,7 @@ class Costs:
 
 
 def lines(batch: int) -> dict[tuple[str, str], float]:
-    """Lines of a request that the first role stores and the second loads, tensors left out.
+    """Return the cache lines of a request that the first role stores and the second loads.
 
     Args:
         batch: requests that share a batch; words of rings and their heads are shared by them.
@@ -93,7 +93,7 @@ def extra_ns(way: str, batch: int, payload_bytes: int, costs: Costs) -> float:
 
 
 def waiting(workers: int, load: float) -> float:
-    """The mean wait for a worker, in run times, by Erlang's formula C.
+    """Return the mean wait for a worker, in run times, by Erlang's formula C.
 
     Args:
         workers: of one engine.

@@ -136,7 +136,7 @@ class Connections:
             self.lanes.append(lane)
 
     def send(self) -> None:
-        """The frontend takes the bytes of one request of each connection."""
+        """Feed a frontend the bytes of one request of each connection."""
         for lane in self.lanes:
             lane.data_received(REQUEST)
         self.engine.loop.turn()
@@ -183,15 +183,15 @@ def _taken(_message: bytes) -> bool:
 
 
 def _nowhere(_line: bytes) -> None:
-    """Takes the place of the log."""
+    """Do nothing, in place of the log."""
 
 
 def _nobody(*_: object) -> None:
-    """Takes the place of whoever would be called."""
+    """Do nothing, in place of a callback."""
 
 
 def figures(size: int, repetitions: int) -> dict[str, float]:
-    """Nanoseconds for a request, by what is said of it: the mean of the better half of many."""
+    """Return nanoseconds for a request, by variant: the mean of the better half of many."""
     entries = {
         name: Connections(settings, size, PAYLOADS.get(name)) for name, settings in VARIANTS.items()
     }
@@ -214,7 +214,7 @@ def figures(size: int, repetitions: int) -> dict[str, float]:
 
 
 def _better_half(took: list[float], share: float) -> float:
-    """The mean of the better half of a share of them, the fastest ones."""
+    """Return the mean of the faster half."""
     best = sorted(took)[: math.ceil(len(took) * share / 2)]
     return sum(best) / len(best)
 

@@ -45,7 +45,7 @@ class Run:
 def summary(
     answers: Sequence[Answer], rate_per_s: float, seconds: float, patience_s: float = TIMEOUT_S
 ) -> Run:
-    """Rates and times of one run. An answer is good if its client still waits for it."""
+    """Return rates and times of one run. An answer is good if its client still waits for it."""
     counted = [answer for answer in answers if answer.due_s >= SETTLE_S]
     good = [
         answer
@@ -67,7 +67,7 @@ def summary(
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value below which that share lies; 0 of none."""
+    """Return the value below which that share lies; 0 of none."""
     return sorted(values)[int(len(values) * share)] if values else 0.0
 
 
@@ -131,7 +131,7 @@ KEYS = ("goodput_per_s", "accepted_p50_ms", "accepted_p99_ms", "refused_p99_ms")
 
 
 def median(runs: Sequence[Run], key: str) -> float:
-    """The median of one figure."""
+    """Return the median of one figure."""
     return spread([getattr(run, key) for run in runs]).median
 
 

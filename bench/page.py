@@ -34,7 +34,7 @@ def read_all(connection: socket.socket) -> None:
 
 @contextmanager
 def watching(port: int, count: int) -> Iterator[None]:
-    """So many that read the stream of the page."""
+    """Keep that many readers of the page's stream during the block."""
     with ExitStack() as stack:
         for _ in range(count):
             connection = socket.create_connection((HOST, port))

@@ -30,7 +30,7 @@ class NoPicture(ValueError):
 
 
 def drawn(result: Result) -> dict[str, str]:
-    """The text of each picture, by its file.
+    """Return the text of each picture, by its file.
 
     Raises:
         NoPicture: the result has no figures for one.

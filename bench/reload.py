@@ -47,7 +47,7 @@ def write(path: Path, count: int) -> None:
 
 
 def reload(pid: int) -> float:
-    """Seconds that ``ringbatch reload`` took.
+    """Return the seconds that ``ringbatch reload`` took.
 
     Raises:
         CalledProcessError: it failed.
@@ -59,7 +59,7 @@ def reload(pid: int) -> float:
 
 
 def answer(connection: http.client.HTTPConnection) -> float:
-    """The number in one answer; -1 where the request failed."""
+    """Return the number in one answer; -1 if the request failed."""
     connection.request("POST", PATH, BODY, dict(JSON))
     response = connection.getresponse()
     data = response.read()

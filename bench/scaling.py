@@ -78,12 +78,12 @@ class Run:
         return busiest if self.used[busiest] >= FULL else ""
 
     def per_core(self, name: str) -> float:
-        """The requests/s that a whole core of a role would carry."""
+        """Return the requests/s that a whole core of a role would carry."""
         return 1e6 / self.cpu_us[name]
 
 
 def shapes(most_frontends: int, most_workers: int, most_lanes: int) -> dict[str, list[Shape]]:
-    """The series, by name."""
+    """Return the series, by name."""
     return {
         "frontends": [Shape(n, max(1, n // 2)) for n in powers_of_two(most_frontends)],
         "workers": [Shape(most_frontends, n) for n in powers_of_two(most_workers)],
@@ -92,7 +92,7 @@ def shapes(most_frontends: int, most_workers: int, most_lanes: int) -> dict[str,
 
 
 def powers_of_two(most: int) -> list[int]:
-    """From 1 up to `most`."""
+    """Return the powers of two from 1 up to `most`."""
     return [1 << bits for bits in range(most.bit_length())]
 
 
@@ -103,7 +103,7 @@ def used(
     seconds: float,
     share: float,
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """CPU microseconds a request of each role, and the busiest process's part of its share.
+    """Return CPU microseconds a request of each role, and the busiest process's use of its share.
 
     Args:
         before, after: the engine's processes.

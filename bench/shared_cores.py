@@ -121,7 +121,7 @@ class Bound:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """The engine has the bound."""
+        """Apply the bound to the engine."""
         with (
             patch.object(self._dispatcher, "_decide", self._decide_within),
             patch.object(self._dispatcher, "serve_all", self._serve_in_order),

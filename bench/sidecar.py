@@ -37,7 +37,7 @@ Runs = dict[str, list[dict[int, generators.WrkRun]]]
 
 
 def predictor(*arguments: str) -> Command:
-    """The command of services/predictor.py."""
+    """Return the command of services/predictor.py."""
     port = free_port()
     return Command(
         argv=[sys.executable, str(SERVICES / "predictor.py"), "--port", str(port), *arguments],
@@ -47,7 +47,7 @@ def predictor(*arguments: str) -> Command:
 
 
 def sidecar(component_port: int, *arguments: str) -> Command:
-    """The command of a sidecar with one frontend in front of that port."""
+    """Return the command of a sidecar with one frontend in front of that port."""
     port = free_port()
     flags = [
         *f"--host 127.0.0.1 --port {port} --component-port {component_port}".split(),
@@ -98,7 +98,7 @@ def measure_slow(name: str, connections: int, seconds: float) -> dict[int, gener
 
 
 def rates(runs: Runs, name: str, count: int) -> list[float]:
-    """Requests/s of an entry, round by round."""
+    """Return requests/s of an entry, round by round."""
     return [found[count].requests_per_s for found in runs[name]]
 
 

@@ -161,14 +161,14 @@ class Engine:
         }
 
     def send(self) -> None:
-        """The frontend reads a batch of requests, and publishes and submits them."""
+        """Read a batch of requests, publish and submit them, as a frontend."""
         predict, answered = self.service.predict, self.answers.append
         for _ in range(self.size):
             predict("double", BODY, answered)
         self.loop.turn()
 
     def collect(self) -> None:
-        """The collector looks for something to do."""
+        """Look for work as the collector."""
         self.collector.step(time.monotonic_ns())
 
     def collect_and_sleep(self) -> None:
@@ -177,11 +177,11 @@ class Engine:
         self.collector.prepare_to_sleep()
 
     def run(self) -> None:
-        """The worker runs the batch."""
+        """Run the batch as the worker."""
         self.worker.step()
 
     def answer(self) -> None:
-        """The frontend takes the answers and makes JSON of them."""
+        """Take the answers and make JSON of them, as a frontend."""
         self.gateway.collect()
         self.loop.turn()
 
@@ -278,7 +278,7 @@ def _report_ready(segment: Segment, number: int) -> Producer:
 
 
 def _nobody(*_: object) -> None:
-    """Takes the place of whoever would be woken."""
+    """Do nothing, in place of a doorbell."""
 
 
 def figures(repetitions: int) -> Figures:

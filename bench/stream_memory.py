@@ -95,7 +95,7 @@ class Crowd:
 
     @contextmanager
     def present(self) -> Iterator[None]:
-        """Be there while the block runs."""
+        """Run the other clients during the block."""
         self._over.clear()
         thread = threading.Thread(target=self._run)
         thread.start()

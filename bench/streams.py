@@ -223,7 +223,7 @@ def model_us(file: Path, rows: int) -> float:
 
 
 def measure(server: Server, way: str, clients: int, parts: int, seconds: float) -> Run:
-    """Drive the server, and look at its processes meanwhile."""
+    """Drive the server, and sample its processes at the same time."""
     usages: list[procfs.ProcessUsage] = []
     watch = threading.Thread(
         target=lambda: usages.extend(procfs.watch_tree(server.pid, seconds)), daemon=True

@@ -108,12 +108,12 @@ class Found:
 
 
 def null(folder: Path) -> Subject:
-    """A model of no work."""
+    """Return the model of no work."""
     return Subject(f'path = "{MODELS / "null.py"}"')
 
 
 def trees(folder: Path) -> Subject:
-    """300 trees, fitted on made-up rows of 30 numbers.
+    """Return a model of 300 trees, fitted on made-up rows of 30 numbers.
 
     Raises:
         NotHere: no library for trees is installed.
@@ -138,7 +138,7 @@ def trees(folder: Path) -> Subject:
 
 
 def minilm(folder: Path) -> Subject:
-    """The encoder of texts, written as ONNX from the weights in a package.
+    """Return the encoder of texts, written as ONNX from the weights in a package.
 
     Raises:
         NotHere: the package is not installed, or one that is needed beside it.
@@ -179,13 +179,13 @@ def wish_for(name: str, folder: Path, options: argparse.Namespace) -> Wish:
 
 
 def grid(choices: Mapping[str, Sequence[Values]]) -> Iterator[Candidate]:
-    """Every combination."""
+    """Yield every combination of the choices."""
     for chosen in itertools.product(*choices.values()):
         yield dict(zip(choices, chosen, strict=True))
 
 
 def screened(wish: Wish, candidates: Iterable[Candidate], effort: int) -> Iterator[Screened]:
-    """Each with its requests/s; 0 where it cannot be measured."""
+    """Yield each combination with its requests/s; 0 if it cannot be measured."""
     # As the search does: what is tried is like the settings as they are.
     first = rate(wish, {}, effort).connections
     for candidate in candidates:
@@ -254,12 +254,12 @@ def earlier_grids(file: Path, settings: Mapping[str, Any]) -> dict[str, Grid]:
 
 
 def rate(wish: Wish, candidate: Candidate, effort: int, first: int = FIRST_LEVEL) -> Throughput:
-    """The requests/s with these settings."""
+    """Return the requests/s with these settings."""
     return measured(wish, wish.bench.model, Trial(candidate, effort), first)[1]
 
 
 def words_of(candidate: Candidate) -> str:
-    """The settings, in words."""
+    """Return the settings in words."""
     settings = settings_of(candidate).items()
     return ", ".join(f"{key} {value}" for key, value in settings) or AS_IT_IS
 
@@ -313,7 +313,7 @@ def hold_to_limits(report: Report, name: str, found: Found, options: argparse.Na
 
 
 def show(all_found: Mapping[str, Found]) -> str:
-    """The table of what was found."""
+    """Return the table of the findings."""
     rows = [
         [
             name,

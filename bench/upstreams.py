@@ -34,7 +34,7 @@ _STOPPED_S, _GOING_S = 0.2, 0.1
 
 
 def engine(ports: Sequence[int], folder: Path) -> Command:
-    """The command of an engine with one frontend in front of those servers."""
+    """Return the command of an engine with one frontend in front of those servers."""
     port = free_port()
     urls = ", ".join(f'"http://127.0.0.1:{server}"' for server in ports)
     config = folder / "upstreams.toml"
@@ -51,7 +51,7 @@ def engine(ports: Sequence[int], folder: Path) -> Command:
 
 @contextmanager
 def mortal(command: Command) -> Iterator[Server]:
-    """A server that may be dead in the end."""
+    """Start a server that may be dead at the end."""
     with ExitStack() as stack:
         server = stack.enter_context(Server(command))
         yield server
@@ -61,7 +61,7 @@ def mortal(command: Command) -> Iterator[Server]:
 
 @contextmanager
 def running(count: int) -> Iterator[tuple[Server, list[Server]]]:
-    """An engine in front of so many servers, and these."""
+    """Start an engine in front of that many servers, and yield all of them."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
         slow = ("--hold-ms", str(HOLD_MS), "--at-once", "1")
@@ -72,7 +72,7 @@ def running(count: int) -> Iterator[tuple[Server, list[Server]]]:
 
 
 def drive(front: Server, count: int, seconds: float) -> generators.WrkRun:
-    """Requests from so many connections as keep so many servers busy."""
+    """Drive the engine with as many connections as keep that many servers busy."""
     return generators.wrk(front.url, answers.matmul16_post(0), CONNECTIONS_EACH * count, seconds)
 
 
@@ -84,13 +84,13 @@ def measure(name: str, seconds: float) -> generators.WrkRun:
 
 
 def kill(pid: int, done: threading.Event) -> None:
-    """A server ends without a word."""
+    """Kill a server."""
     done.wait(_HIT_AFTER_S)
     os.kill(pid, signal.SIGKILL)
 
 
 def stop(pid: int, done: threading.Event) -> None:
-    """A server takes connections, and says nothing more."""
+    """Stop a server: it accepts connections, and answers no more."""
     done.wait(_HIT_AFTER_S)
     os.kill(pid, signal.SIGSTOP)
     done.wait()
@@ -98,7 +98,7 @@ def stop(pid: int, done: threading.Event) -> None:
 
 
 def slow_down(pid: int, done: threading.Event) -> None:
-    """A server runs for a third of the time."""
+    """Let a server run for a third of the time."""
     while not done.wait(_GOING_S):
         os.kill(pid, signal.SIGSTOP)
         done.wait(_STOPPED_S)

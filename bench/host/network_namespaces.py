@@ -43,7 +43,7 @@ _WITHIN_S = 60.0
 
 
 def obstacle(*programs: str) -> str:
-    """Why engines cannot be kept apart here; empty where they can."""
+    """Return why engines cannot be kept apart here; empty if they can."""
     if os.geteuid() != 0:
         return "network namespaces take root"
     missing = [name for name in ("ip", *programs) if path_of(name) is None]
@@ -83,7 +83,7 @@ class Engine:
 
     @contextmanager
     def network(self) -> Iterator[None]:
-        """Its namespace, as long as it is needed."""
+        """Yield the engine's network namespace for as long as it is needed."""
         name = self._name
         _ip("netns", "add", name)
         try:

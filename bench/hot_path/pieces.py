@@ -76,7 +76,7 @@ class Piece:
     after: Callable[[], object] = lambda: None
 
     def turn(self) -> None:
-        """Everything, once."""
+        """Run everything once."""
         self.before()
         self.run()
         self.after()
@@ -108,7 +108,7 @@ class Published:
         self._found: list[int] = []
 
     def publish(self) -> None:
-        """The frontend's part: each request into a slot, then all of them into the ring."""
+        """Publish as a frontend: each request into a slot, then all of them into the ring."""
         send, payload, size = self.lane.send, self._payload, len(self._payload)
         for _ in range(self._requests):
             slot = send(payload, size, 0, 1, 0, FAR_NS)
@@ -125,13 +125,13 @@ class Published:
         ]
 
     def answer(self) -> None:
-        """The engine's part."""
+        """Answer as the engine does."""
         for ref in self.references():
             self.engine_slots.answer(ref, Status.OK, len(self._payload), _MARK, 0)
         self.engine_slots.flush()
 
     def collect(self) -> None:
-        """The frontend's part again."""
+        """Collect as a frontend does."""
         self._found = self.lane.collect()
 
     def release(self) -> None:
@@ -174,7 +174,7 @@ def pieces() -> dict[str, Callable[[], Piece]]:
 
 
 def gather(size: int, row_bytes: int = ROW_BYTES) -> Piece:
-    """Copying the inputs of a batch into one array, as a worker does."""
+    """Return the piece that copies the inputs of a batch into one array, as a worker does."""
     published, inputs = _batch(size, row_bytes)
     gatherer = Gatherer(published.segment.memory, StridedView(published.segment.memory), inputs)
     uniform = published.uniform()
@@ -182,7 +182,7 @@ def gather(size: int, row_bytes: int = ROW_BYTES) -> Piece:
 
 
 def scatter(size: int, row_bytes: int = ROW_BYTES) -> Piece:
-    """Copying the rows of a result to where the answers belong."""
+    """Return the piece that copies the rows of a result into the slots' result memory."""
     published, inputs = _batch(size, row_bytes)
     scatterer = Scatterer(published.segment.memory, StridedView(published.segment.memory), inputs)
     uniform, rows = published.uniform(), [np.zeros((size, row_bytes // 4), np.float32)]
@@ -190,7 +190,7 @@ def scatter(size: int, row_bytes: int = ROW_BYTES) -> Piece:
 
 
 def decision(waiting: int) -> Piece:
-    """Looking at a queue and deciding about it, under ``fixed``, with a worker idle.
+    """Return the piece that decides about a queue under ``fixed``, with a worker idle.
 
     Fewer requests than a batch holds wait for more; of a longer queue a batch is full.
     """
@@ -252,7 +252,7 @@ def _answer_body() -> Piece:
 
 
 def _calls() -> Piece:
-    """Calls of a client whose header table holds what it says each time, as all clients soon do."""
+    """Return the piece of a client's calls, whose header table soon holds all repeated fields."""
     core: Connection[None] = Connection(lambda _request: None)
     encoder, numbers = Encoder(), count(1, 2)
     fields = {
@@ -354,4 +354,4 @@ def _step(size: int, what: str) -> Piece:
 
 
 def _nobody(*_: object) -> None:
-    """Takes the place of whoever would be woken."""
+    """Do nothing, in place of a doorbell."""

@@ -60,7 +60,7 @@ class Attack:
 
 
 def _call(stream: int) -> bytes:
-    """A whole request over HTTP/2."""
+    """Return a whole request over HTTP/2."""
     return frame(Kind.HEADERS, END_HEADERS, stream, _HEAD) + frame(
         Kind.DATA, END_STREAM, stream, _BODY
     )
@@ -69,7 +69,7 @@ def _call(stream: int) -> bytes:
 def _each_stream(
     make: Callable[[int], bytes], at_once: int = 50, first: int = 1
 ) -> Callable[[], Iterator[bytes]]:
-    """Pieces in which every stream is a new one."""
+    """Return a function that yields pieces in which every stream is a new one."""
 
     def pieces() -> Iterator[bytes]:
         for begin in count(first, 2 * at_once):
@@ -79,7 +79,7 @@ def _each_stream(
 
 
 def _again(data: bytes, times: int = _PIECE_FRAMES) -> Callable[[], Iterator[bytes]]:
-    """The same bytes without end."""
+    """Return a function that yields the same bytes without end."""
     return lambda: repeat(data * times)
 
 
@@ -93,13 +93,13 @@ def _long_list(stream: int) -> bytes:
 
 
 def _bomb(stream: int) -> bytes:
-    """The last entry of the table many times, a byte for each."""
+    """Return a head that refers many times to the last entry of the header table, a byte each."""
     block = _HEAD + b"\xbe" * _ENTRIES_IN_A_LIST
     return frame(Kind.HEADERS, END_HEADERS | END_STREAM, stream, block)
 
 
 def _entry() -> bytes:
-    """A field that enters the table."""
+    """Return a field that enters the header table."""
     return b"\x40" + header_block((("a", "b" * _ENTRY_BYTES),))[1:]
 
 

@@ -98,7 +98,7 @@ class Flooder:
 
 
 def main() -> int:
-    """Attack; the exit status is 0."""
+    """Attack; return the exit status, 0."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("port", type=int)
     parser.add_argument("attack", choices=ATTACKS)

@@ -47,7 +47,7 @@ def require() -> None:
 
 
 def framed(message: bytes) -> bytes:
-    """A message as it stands in a gRPC body: not compressed, its length before it."""
+    """Return a message as it stands in a gRPC body: not compressed, behind its length."""
     return b"\0" + len(message).to_bytes(4, "big") + message
 
 

@@ -89,7 +89,7 @@ class _Load:
             self._free.append(connection)
 
     def _kept(self) -> _Connection | None:
-        """A free connection that is still open, if there is one."""
+        """Return a free connection that is still open, if there is one."""
         while self._free:
             connection = self._free.pop()
             if not connection.ends:

@@ -103,7 +103,7 @@ def _ringbatch(setting: Setting, folder: Path) -> Command:
 
 
 def _single(setting: Setting) -> Setting:
-    """The same with batches of one."""
+    """Return the setting with batches of one."""
     return Setting(setting.models, 1, 0.0, "eager", setting.workers, setting.timeout_s)
 
 
@@ -127,7 +127,7 @@ def _mosec(setting: Setting, folder: Path) -> Command:
 def _script(
     environment: Environment, script: str, ready_path: str, *, stop: signal.Signals, start_s: float
 ) -> Callable[[Setting, Path], Command]:
-    """A service that takes --port and nothing else."""
+    """Return the command of a service that takes --port and nothing else."""
 
     def command(setting: Setting, folder: Path) -> Command:
         port = free_port()

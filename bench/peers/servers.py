@@ -137,7 +137,7 @@ dynamic_batching {{ max_queue_delay_microseconds: {self.queue_delay_us} }}
 """
 
     def command(self, folder: Path) -> Command:
-        """`triton_command` of this model alone."""
+        """Return `triton_command` for this model alone."""
         return triton_command(folder, [self])
 
 
@@ -177,7 +177,7 @@ ensemble_scheduling {{
 """
 
     def command(self, folder: Path) -> Command:
-        """`triton_command` of the steps and of this."""
+        """Return `triton_command` for the steps and the ensemble."""
         return triton_command(folder, [*self.steps, self])
 
 

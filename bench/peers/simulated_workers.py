@@ -208,7 +208,7 @@ class Scenario:
 
 
 def scenarios(unit: float, scale: float = 1.0) -> dict[str, Scenario]:
-    """The loads that are tried.
+    """Return the loads to try.
 
     Args:
         unit: requests a second that one worker serves with some ease.
@@ -258,7 +258,7 @@ class Figures:
 
 
 def figures(outcome: Outcome, scenario: Scenario, target_s: float, wants: int) -> Figures:
-    """The figures of one outcome.
+    """Return the summary of an outcome.
 
     Args:
         outcome: of a run.

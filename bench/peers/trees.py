@@ -109,7 +109,7 @@ def _ringbatch(kind: str, file: Path, folder: Path) -> Command:
 
 
 def _mlserver(kind: str, file: Path, folder: Path) -> Command:
-    """MLServer's own runtime of the library, its adaptive batching, no parallel workers."""
+    """Return the command of MLServer with its own runtime and adaptive batching, no workers."""
     model = {
         "name": "trees",
         "implementation": _MLSERVER_RUNTIMES[kind],
@@ -121,7 +121,7 @@ def _mlserver(kind: str, file: Path, folder: Path) -> Command:
 
 
 def post(server: str, row: Sequence[float]) -> Post:
-    """The request for the label of one row: V1's, and V2's for MLServer, which has no other."""
+    """Return the request for the label of one row: V1's, or V2's for MLServer."""
     if server != "mlserver":
         return Post(V1_PATH, json.dumps({"instances": [row]}))
     tensor = {"name": "x", "datatype": "FP64", "shape": [1, len(row)], "data": row}

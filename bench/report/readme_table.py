@@ -90,7 +90,7 @@ def figures(
     column: Column,
     peer: str,
 ) -> Sequence[float] | None:
-    """[median, smallest, largest, rounds] of one cell; None where it was not measured."""
+    """Return [median, smallest, largest, rounds] of one cell; None if it was not measured."""
     _, name, beside, figure, _ = column
     for table in scenarios.get(name, {}).get("tables", ()):
         if figure not in table["figures"]:
@@ -105,15 +105,15 @@ def figures(
 
 
 def cell(found: Sequence[float] | None, unit: str) -> str:
-    """The median; a dash where nothing was measured."""
+    """Return the median as text; a dash if it was not measured."""
     return "-" if found is None else f"{number(found[0])}{unit}"
 
 
 def wanted() -> str:
-    """README as the committed report has it."""
+    """Return README with the table of the committed report."""
     return with_table(README.read_text(), json.loads(REPORT_JSON.read_text()))
 
 
 def write() -> None:
-    """Bring README up to date."""
+    """Update README's table."""
     README.write_text(wanted())

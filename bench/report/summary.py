@@ -35,7 +35,7 @@ class Outcome:
 
 
 def not_run(scenario: Scenario) -> Summary:
-    """A scenario of which there is no result."""
+    """Return the summary of a scenario without a result."""
     return {"about": scenario.about, "outcome": NOT_RUN}
 
 
@@ -66,7 +66,7 @@ def summarize(scenario: Scenario, outcome: Outcome, record: Record | None) -> Su
 
 
 def why(tail: str) -> str:
-    """The line of a log that names an error: the last one that is no note of it."""
+    """Return the line of a log that names an error: the last one that is no note of it."""
     lines = [line.strip() for line in tail.splitlines() if line.strip()]
     errors = [line for line in lines if "Error" in line.partition(":")[0] or ": " in line]
     return (errors or lines or ["it printed nothing"])[-1][:300]
@@ -78,7 +78,7 @@ def own_versions(versions: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def table(shape: Shape, runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The rows of one table: of each, median, smallest, largest and the number of rounds."""
+    """Return the rows of one table: of each, median, smallest, largest and the number of rounds."""
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for run in runs:
         for one in parts(shape, run):
@@ -98,7 +98,7 @@ def table(shape: Shape, runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def figure(name: str, found: Sequence[Mapping[str, Any]]) -> list[float] | None:
-    """[median, smallest, largest, rounds] of a field; None where no run has it."""
+    """Return [median, smallest, largest, rounds] of a field; None if no run has it."""
     values = [one[name] for one in found if one.get(name) is not None]
     if not values:
         return None
@@ -107,7 +107,7 @@ def figure(name: str, found: Sequence[Mapping[str, Any]]) -> list[float] | None:
 
 
 def parts(shape: Shape, run: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The runs in a run: one, or one for each name under `split`."""
+    """Yield the runs in a run: one, or one for each name under `split`."""
     if shape.split is None:
         yield run
         return
@@ -116,7 +116,7 @@ def parts(shape: Shape, run: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def flattened(run: Mapping[str, Any]) -> dict[str, Any]:
-    """Every field under its last name; what lies further out goes before."""
+    """Return every field under its own name, without those of the objects around it."""
     found = {key: value for key, value in run.items() if not isinstance(value, dict)}
     for value in run.values():
         if isinstance(value, dict):

@@ -17,7 +17,7 @@ Report = Mapping[str, Any]
 
 
 def as_json(value: Any, depth: int = 0) -> str:
-    """JSON with an object's members on lines of their own, and each flat row on one."""
+    """Return JSON with an object's members on lines of their own, and each flat row on one."""
     inside, outside = "\n" + INDENT * (depth + 1), "\n" + INDENT * depth
     if isinstance(value, Mapping) and any(isinstance(v, Mapping | list) for v in value.values()):
         members = [f"{json.dumps(k)}: {as_json(v, depth + 1)}" for k, v in value.items()]
@@ -39,7 +39,7 @@ def _nested(value: Any) -> bool:
 
 
 def markdown(report: Report) -> str:
-    """The whole report."""
+    """Return the whole report as Markdown."""
     scenarios = report["scenarios"]
     lines = [
         "# What was measured",
@@ -59,7 +59,7 @@ def markdown(report: Report) -> str:
 
 
 def machines(scenarios: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Each machine with its software, in words, and the scenarios that ran there."""
+    """Return each machine with its software, in words, and the scenarios that ran there."""
     found: dict[str, list[str]] = {}
     for name, one in scenarios.items():
         if "machine" in one:
@@ -68,7 +68,7 @@ def machines(scenarios: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def machine_words(found: Mapping[str, Any]) -> str:
-    """A scenario's machine and software in one line."""
+    """Return a scenario's machine and software in one line."""
     machine, versions = found["machine"], found["versions"]
     compiled = "compiled" if versions["compiled"] else "not compiled"
     return (
@@ -79,7 +79,7 @@ def machine_words(found: Mapping[str, Any]) -> str:
 
 
 def disturbed(found: Mapping[str, Any]) -> float:
-    """The larger share of all cores that others used, just before the scenario and after it."""
+    """Return the larger share of cores that others used just before or after the scenario."""
     return float(max(found["busy_before"], found["busy_after"]))
 
 
@@ -160,7 +160,7 @@ def _scenario(name: str, found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def cell(figure: Sequence[float] | None) -> str:
-    """Median, smallest and largest of a figure; the median alone where there was one round."""
+    """Return median, smallest and largest of a figure as text; the median alone of one round."""
     if figure is None:
         return "-"
     median, low, high, count = figure

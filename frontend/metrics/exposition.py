@@ -198,7 +198,7 @@ class EngineMetrics:
         self._accounts: list[ModelSpec] = []
 
     def collect(self, used: Mapping[str, Usage]) -> Iterator[Family]:
-        """Return all metrics as they are now.
+        """Yield all metrics as they are now.
 
         Args:
             used: what processes used, by what each of them is.

@@ -17,13 +17,13 @@ app = FastAPI()
 
 @app.get("/ready")
 async def ready() -> dict[str, bool]:
-    """It is."""
+    """Answer that the service is ready."""
     return {"ready": True}
 
 
 @app.post("/v1/embeddings")
 def answer(body: dict[str, Any]) -> dict[str, Any]:
-    """The vectors of all texts, as OpenAI has them."""
+    """Answer with the vectors of all texts, in OpenAI's form."""
     texts = [body["input"]] if isinstance(body["input"], str) else body["input"]
     with alone:
         vectors = model.encode(texts, show_progress_bar=False)

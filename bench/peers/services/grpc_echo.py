@@ -23,7 +23,7 @@ class Ready(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Nothing."""
+        """Log nothing."""
 
 
 def listen_for_readiness(port: int) -> None:

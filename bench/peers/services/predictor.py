@@ -27,11 +27,11 @@ class Connection(asyncio.Protocol):
         self._work: set[asyncio.Task[None]] = set()
 
     def connection_made(self, transport: Any) -> None:
-        """The transport's call."""
+        """Take a new connection; called by the transport."""
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """The transport's call."""
+        """Take received bytes; called by the transport."""
         self._buffer += data
         end = self._buffer.find(b"\r\n\r\n") + 4
         if end < 4:
@@ -64,7 +64,7 @@ class Connection(asyncio.Protocol):
 
 
 def predictions(body: bytes) -> bytes:
-    """The answer to a request."""
+    """Return the answer to a request."""
     x = np.array(orjson.loads(body)["instances"], np.float32)
     return orjson.dumps({"predictions": x @ W}, option=orjson.OPT_SERIALIZE_NUMPY)
 

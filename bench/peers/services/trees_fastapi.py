@@ -13,12 +13,12 @@ app = FastAPI()
 
 @app.get("/ready")
 async def ready() -> dict[str, bool]:
-    """It is."""
+    """Answer that the service is ready."""
     return {"ready": True}
 
 
 @app.post("/v1/models/trees:predict")
 async def answer(request: Request) -> dict[str, Any]:
-    """The labels of all instances."""
+    """Answer with the labels of all instances."""
     rows = (await request.json())["instances"]
     return {"predictions": [int(label) for label in predict(rows)]}

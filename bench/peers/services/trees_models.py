@@ -54,7 +54,7 @@ def train(kind: str, path: Path, x: Any, y: Any) -> None:
 
 
 def load(kind: str, path: Path) -> Predict:
-    """A function from rows to labels, with one thread."""
+    """Return a function from rows to labels, with one thread."""
     if kind == "xgboost":
         import xgboost
 
@@ -78,7 +78,7 @@ def load(kind: str, path: Path) -> Predict:
 
 
 def main() -> None:
-    """Train all of them."""
+    """Train all models."""
     folder = Path(sys.argv[1])
     random = np.random.default_rng(0)
     x = random.normal(size=(4000, FEATURES)).round(3)

@@ -17,7 +17,7 @@ app = FastAPI()
 
 @app.get("/ready")
 async def ready() -> dict[str, bool]:
-    """It is."""
+    """Answer that the service is ready."""
     return {"ready": True}
 
 

@@ -30,7 +30,7 @@ class Batcher:
         self._task: asyncio.Task[None] | None = None
 
     async def ask(self, instance: Any) -> dict[str, Any]:
-        """The answer to one instance."""
+        """Return the answer to one instance."""
         if self._task is None:
             self._task = asyncio.create_task(self._run())
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
@@ -58,7 +58,7 @@ app = FastAPI(default_response_class=ORJSONResponse)
 
 @app.get("/ready")
 async def ready() -> dict[str, bool]:
-    """It is."""
+    """Answer that the service is ready."""
     return {"ready": True}
 
 

@@ -40,7 +40,7 @@ def redis_socket() -> str:
 
 @app.get("/ready")
 async def ready() -> dict[str, bool]:
-    """It is."""
+    """Answer that the service is ready."""
     return {"ready": True}
 
 
@@ -58,7 +58,7 @@ def add(name: str, queue: "Redis[Any]") -> None:
 
 
 def poll(name: str) -> None:
-    """A worker: answer the model's requests for ever."""
+    """Answer a model's requests for ever, as a worker."""
     predict, queue = work.models()[name], redis.Redis(unix_socket_path=redis_socket())
     queue.incr(READY)
     while True:

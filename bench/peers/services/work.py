@@ -47,13 +47,13 @@ SLEEPING = ("affine", "sleep_20ms", "sleep_100ms", "sleep_half")
 
 
 def blocking() -> set[str]:
-    """The names of the models to serve that sleep."""
+    """Return the names of the served models that sleep."""
     pairs = (pair.split("=") for pair in os.environ["BENCH_MODELS"].split(","))
     return {name for name, model in pairs if model in SLEEPING}
 
 
 def models() -> dict[str, Callable[[Rows], Rows]]:
-    """The function of each model to serve, by the name that it is served under."""
+    """Return the function of each model to serve, by its served name."""
     pairs = (pair.split("=") for pair in os.environ["BENCH_MODELS"].split(","))
     return {name: WORK[model] for name, model in pairs}
 

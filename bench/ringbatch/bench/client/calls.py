@@ -95,7 +95,7 @@ class Calls:
             return self._outcome(seconds)
 
     def closed_loop(self, callers: int, seconds: float) -> Outcome:
-        """So many threads, each of which asks again as soon as it has its answer."""
+        """Run threads that each ask again as soon as they have their answer."""
         until_ns = int(seconds * 1e9)
         while (left := -self._now_ns()) > 0:
             time.sleep(left / 1e9)

@@ -139,7 +139,7 @@ def flags_for(settings: Settings) -> list[str]:
 
 
 def quiet(settings: Settings) -> list[str]:
-    """Warnings for the result, where the host does other things.
+    """Return warnings for the result if the host does other things.
 
     Raises:
         CannotMeasure: it does, and that was not allowed.

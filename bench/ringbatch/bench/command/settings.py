@@ -160,7 +160,7 @@ class Settings:
         return max(self.run_s(rate_per_s, 1), 2 * self.seconds)
 
     def duration_s(self, start_s: float = 0.0) -> tuple[float, float]:
-        """About how long all of it takes, and at most.
+        """Return about how long the whole measurement takes, and its most, in seconds.
 
         Args:
             start_s: how long an engine takes to start, and to stop.

@@ -95,7 +95,7 @@ class Reference:
 
     @classmethod
     def of(cls, body: bytes) -> "Reference":
-        """Made of the body of a right answer."""
+        """Return the reference of a right answer's body."""
         text = answer_part(body)
         return cls(text, values_of(body))
 

@@ -75,12 +75,12 @@ class Arrivals:
         return np.cumsum(gaps).astype(np.int64)
 
     def as_object(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the arrivals as an object for JSON."""
         return asdict(self)
 
     @classmethod
     def from_object(cls, found: dict[str, Any]) -> "Arrivals":
-        """Back from `as_object`."""
+        """Return the arrivals of `as_object`."""
         recorded = tuple(found["recorded_ns"])
         return cls(**{**found, "kind": Kind(found["kind"]), "recorded_ns": recorded})
 

@@ -60,7 +60,7 @@ class Child:
         return frames
 
     def end(self) -> None:
-        """Kill it, if it still runs."""
+        """Kill the child if it still runs."""
         if self._process.poll() is None:
             os.kill(self._process.pid, signal.SIGKILL)
         self._process.wait()

@@ -128,7 +128,7 @@ class Connections:
         return True
 
     def take(self, fd: int, events: int) -> None:
-        """Do what can be done with a connection of which the poll told."""
+        """Read and write on a connection that the poll reported."""
         connection = self._open.get(fd)
         if connection is None:
             return

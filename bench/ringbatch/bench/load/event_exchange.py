@@ -108,7 +108,7 @@ class EventExchange:
         return b""
 
     def greeting(self) -> bytes:
-        """Nothing."""
+        """Return no bytes: the first thing to send is a request."""
         return b""
 
     def ask(self, which: int, number: int) -> bytes:

@@ -108,7 +108,7 @@ class Generator:
         return None
 
     def take(self, fd: int, events: int) -> None:
-        """Do what can be done with a connection of which the poll told."""
+        """Read and write on a connection that the poll reported."""
         self._connections.take(fd, events)
 
     def outcome(self, seconds: float) -> Outcome:
@@ -132,7 +132,7 @@ class Generator:
         )
 
     def _send_next(self) -> None:
-        """In a closed loop: a request that is due now."""
+        """Send a request that is due now, in a closed loop."""
         now = self._clock_ns() - self._begin_ns
         if now >= self._closed_until_ns:
             return

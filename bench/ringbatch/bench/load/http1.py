@@ -42,7 +42,7 @@ class Http1:
         return self._whole[self._body :]
 
     def greeting(self) -> bytes:
-        """Nothing."""
+        """Return no bytes: the first thing to send is a request."""
         return b""
 
     def ask(self, which: int, number: int) -> bytes:

@@ -137,7 +137,7 @@ def _unpacked(datatype: str, raw: bytes) -> list[Any]:
 
 
 def _of_contents(datatype: str, contents: bytes) -> list[Any]:
-    """Elements in the field of their datatype, packed or one by one."""
+    """Return elements in the field of their datatype, packed or one by one."""
     values: list[Any] = []
     floats = {6: "<f4", 7: "<f8"}
     for number, wire, value in _fields(contents):

@@ -91,7 +91,7 @@ class Outcome:
         return dict(zip(found.tolist(), counts.tolist(), strict=True))
 
     def rate_per_s(self) -> float:
-        """Right answers in each second of the run; those that came after it do not count."""
+        """Return the rate of right answers within the run; later ones do not count."""
         end_ns = self.seconds * 1e9
         return float((self.answered & (self.due_ns + self.took_ns <= end_ns)).sum()) / self.seconds
 
@@ -159,7 +159,7 @@ class Outcome:
 
     @classmethod
     def unpacked(cls, frames: Sequence[bytes]) -> "Outcome":
-        """Back from `packed`."""
+        """Return the outcome of `packed`."""
         plain: dict[str, Any] = orjson.loads(frames[0])
         due, took, lag = (np.frombuffer(frame, np.int64) for frame in frames[1:4])
         if "parts" in plain:

@@ -64,7 +64,7 @@ class Parts:
 
     @classmethod
     def unpacked(cls, plain: dict[str, Any], frames: Sequence[bytes]) -> Self:
-        """Back from `packed`."""
+        """Return the parts of `packed`."""
         first, longest = (np.frombuffer(frame, np.int64) for frame in frames[:2])
         gaps = Histogram.from_object(plain.pop("gaps"))
         return cls(first, longest, np.frombuffer(frames[2], np.int32), gaps, **plain)

@@ -84,7 +84,7 @@ class Order:
 
     @classmethod
     def from_frames(cls, frames: Sequence[bytes]) -> "Order":
-        """Back from what `Fleet` writes."""
+        """Return the order that `Fleet` has written as frames."""
         order: dict[str, Any] = orjson.loads(frames[0])
         count = order.pop("messages")
         target = Target.from_object(order.pop("target"))
@@ -204,7 +204,7 @@ def connections_allowed() -> int:
 
 
 def follow(answer: Callable[[list[bytes]], list[bytes]], *, before_others: bool) -> int:
-    """Be a process that generates load: follow orders until there are none.
+    """Follow orders to generate load until there are none; the main function of the process.
 
     Args:
         answer: follows one order; what it says of that.

@@ -28,7 +28,7 @@ class StreamReference:
 
     @classmethod
     def of(cls, body: bytes, *, openai: bool) -> Self:
-        """Made of the body of a right answer."""
+        """Return the reference of a right answer's body."""
         events = EventReader().take(body)
         return cls([event for event in events if is_part(event, openai=openai)], openai=openai)
 

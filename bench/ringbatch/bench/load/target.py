@@ -47,10 +47,10 @@ class Target:
         return self.host if self.host.startswith("/") else (self.host, self.port)
 
     def as_object(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the target as an object for JSON."""
         return asdict(self)
 
     @classmethod
     def from_object(cls, found: dict[str, Any]) -> "Target":
-        """Back from `as_object`."""
+        """Return the target of `as_object`."""
         return cls(**{**found, "wire": Wire(found["wire"])})

@@ -53,7 +53,7 @@ class Compared:
 
 
 def unlike(earlier: Result, later: Result) -> list[str]:
-    """Why two results are not of the same thing, in words."""
+    """Return why two results are of different things, in words."""
     found = [
         f"the {word} differs: {earlier.machine.get(key)} and {later.machine.get(key)}"
         for key, word in _MACHINE.items()
@@ -74,7 +74,7 @@ def unlike(earlier: Result, later: Result) -> list[str]:
 def compared(
     earlier: Result, later: Result, threshold: float, random: np.random.Generator
 ) -> list[Compared]:
-    """Each figure that both have, held against the other.
+    """Return a comparison of each figure that both results have.
 
     The doubt is shared among the figures, so that all together stay within it.
 
@@ -144,7 +144,7 @@ def _else(cost: Difference, threshold: float) -> str:
 
 
 def _pairs(earlier: Result, later: Result) -> list[tuple[str, bool, list[float], list[float]]]:
-    """Names, whether more is better, and the rounds of both.
+    """Return names, whether more is better, and the rounds of both.
 
     Few, because each takes its share of the doubt.
     """

@@ -194,6 +194,6 @@ def _stages(seen: list[Point]) -> Figure:
 
 
 def _shares(parts: Mapping[str, float]) -> dict[str, float]:
-    """In percent of their sum."""
+    """Return values in percent of their sum."""
     total = sum(parts.values()) or 1.0
     return {name: value / total * 100 for name, value in parts.items()}

@@ -82,7 +82,7 @@ class Point:
         return within and self.lost <= sum(self.statuses.values()) * _LOST_MAX
 
     def as_object(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the point as an object for JSON."""
         return {
             "title": self.asked.title,
             "rate_per_s": self.asked.rate_per_s,
@@ -98,7 +98,7 @@ class Point:
 
     @classmethod
     def from_object(cls, found: dict[str, Any]) -> "Point":
-        """Back from `as_object`."""
+        """Return the point of `as_object`."""
         engine = found["engine"]
         return cls(
             Asked(found["title"], found["rate_per_s"], found["connections"]),
@@ -206,7 +206,7 @@ def unsteady(rounds: Sequence[Outcome]) -> list[Steadiness]:
 
 
 def added(seen: Sequence[Observed]) -> Observed:
-    """Several looks as one: counts add up, times are means."""
+    """Return several looks as one: counts add up, times are means."""
 
     def means(parts: Sequence[dict[str, float]]) -> dict[str, float]:
         keys = dict.fromkeys(key for part in parts for key in part)

@@ -84,7 +84,7 @@ class Result:
         return [(rate, holds) for rate, holds in held if rate is not None and holds is not None]
 
     def as_json(self) -> bytes:
-        """For a file."""
+        """Return the result as JSON for a file."""
         plain = {
             "format": FORMAT,
             "model": self.model,
@@ -103,7 +103,7 @@ class Result:
 
     @classmethod
     def from_json(cls, text: bytes) -> "Result":
-        """Back from `as_json`.
+        """Return the result of `as_json`.
 
         Raises:
             ValueError: it is no result, or one of another format; in words.

@@ -89,7 +89,7 @@ class Slo:
         return outcome.streams_per_s(self.first_part_ms, self.gap_ms)
 
     def as_settings(self) -> dict[str, float]:
-        """For the settings of a result."""
+        """Return the limits as settings of a result."""
         names = {
             "slo_ms": self.whole_ms,
             "slo_first_part_ms": self.first_part_ms,
@@ -99,7 +99,7 @@ class Slo:
 
     @classmethod
     def of_settings(cls, settings: Mapping[str, Any]) -> Self:
-        """Back from `as_settings`."""
+        """Return the limits of `as_settings`."""
         names = ("slo_ms", "slo_first_part_ms", "slo_gap_ms")
         found = [settings.get(name) for name in names]
         return cls(*(None if most is None else float(most) for most in found))

@@ -49,7 +49,7 @@ class Chart:
     names: Sequence[str]
 
     def html(self) -> str:
-        """For a page that has the colours: the drawing and its legend."""
+        """Return the drawing and its legend as HTML, for a page that has the colours."""
         drawing = (
             f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(self.label)}">'
             f"{self.parts}</svg>"
@@ -81,7 +81,7 @@ class Axis:
 
 
 def linear(title: str, values: Sequence[float]) -> Axis:
-    """From 0 to the largest value."""
+    """Return an axis from 0 to the largest value."""
     top = max([*values, 0.0]) or 1.0
     step = 10 ** math.floor(math.log10(top))
     step = next(s for s in (step / 5, step / 2, step, step * 2) if top / s <= 6)
@@ -92,7 +92,7 @@ def linear(title: str, values: Sequence[float]) -> Axis:
 
 
 def logarithmic(title: str, values: Sequence[float]) -> Axis:
-    """From the decade below the smallest value to that above the largest."""
+    """Return an axis from the decade below the smallest value to that above the largest."""
     positive = [value for value in values if value > 0] or [1.0]
     low = math.floor(math.log10(min(positive)))
     high = max(math.ceil(math.log10(max(positive))), low + 1)
@@ -166,7 +166,7 @@ def lines(
 
 
 def bars(title: str, columns: Sequence[tuple[str, dict[str, float]]], x_title: str) -> Chart:
-    """Columns of parts that add up."""
+    """Return a drawing of columns of parts that add up."""
     names = list(dict.fromkeys(name for _, parts in columns for name in parts))
     y = linear(title, [sum(parts.values()) for _, parts in columns])
     width = (WIDTH - _LEFT - _RIGHT) / max(len(columns), 1)

@@ -196,7 +196,7 @@ def _ready(process: "subprocess.Popen[bytes]", log: Path) -> Served:
 
 
 def _end_of(process: "subprocess.Popen[bytes]") -> int | None:
-    """Its status; None where it runs on."""
+    """Return the engine's exit status; None while it runs."""
     try:
         return process.wait(_END_S)
     except subprocess.TimeoutExpired:

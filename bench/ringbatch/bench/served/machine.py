@@ -127,7 +127,7 @@ def _host_ticks() -> list[int]:
 
 
 def _with_descendants(roots: Collection[int]) -> float:
-    """CPU seconds of processes and all below them, those included that have ended."""
+    """Return CPU seconds of processes and all below them, with those that have ended."""
     found = {pid: fields for pid, _, fields in _stats()}
     children: dict[int, list[int]] = {}
     for pid, fields in found.items():
@@ -143,7 +143,7 @@ def _with_descendants(roots: Collection[int]) -> float:
 
 
 def _processes() -> dict[int, tuple[float, str]]:
-    """CPU seconds and name of each process."""
+    """Return CPU seconds and name of each process."""
     return {pid: (sum(fields[11:13]) * _TICK_S, name) for pid, name, fields in _stats()}
 
 

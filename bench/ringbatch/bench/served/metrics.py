@@ -31,12 +31,12 @@ class Observed:
     stages_ms: dict[str, float]
 
     def as_object(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the metrics as an object for JSON."""
         return asdict(self)
 
 
 def parse(text: str) -> Metrics:
-    """Metrics by name and labels, in Prometheus's text form; other lines are left out."""
+    """Return metrics by name and labels, from Prometheus's text form; leave other lines out."""
     found: dict[str, dict[Labels, float]] = {}
     for line in text.splitlines():
         match = None if line.startswith("#") else _LINE.match(line)

@@ -128,7 +128,7 @@ def _text(random: np.random.Generator) -> str:
 
 
 def _nested(values: Sequence[Any], shape: Sequence[int]) -> Any:
-    """Values in rows, as the shape says."""
+    """Return values in nested rows of the shape."""
     if not shape:
         return values[0]
     size = len(values) // max(shape[0], 1)

@@ -70,13 +70,13 @@ class Histogram:
         return upper_edge_ns(int(np.searchsorted(np.cumsum(self.counts), rank)))
 
     def as_object(self) -> dict[str, Any]:
-        """For JSON: the bins that have times, and how many."""
+        """Return the bins with times and their counts, as an object for JSON."""
         (used,) = np.nonzero(self.counts)
         return {"bins": used.tolist(), "counts": self.counts[used].tolist()}
 
     @classmethod
     def from_object(cls, found: Mapping[str, Any]) -> "Histogram":
-        """Back from `as_object`."""
+        """Return the histogram of `as_object`."""
         counts = np.zeros(BINS, np.int64)
         counts[np.asarray(found["bins"], np.int64)] = found["counts"]
         return cls(counts)

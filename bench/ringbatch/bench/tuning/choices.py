@@ -46,7 +46,7 @@ def choices_for(cpus: int, keep: Sequence[str] = ()) -> dict[str, list[Values]]:
 
 
 def settings_of(chosen: Mapping[str, Values]) -> dict[str, int | float | str]:
-    """All settings of a candidate."""
+    """Return all settings of a candidate."""
     return {key: value for values in chosen.values() for key, value in values.items()}
 
 
@@ -81,7 +81,7 @@ def _key(name: str) -> str:
 
 
 def _doubled(most: int) -> list[int]:
-    """1, 2, 4 and so on, and the most."""
+    """Return 1, 2, 4 and so on, and the most."""
     found = [1]
     while found[-1] * 2 <= most:
         found.append(found[-1] * 2)

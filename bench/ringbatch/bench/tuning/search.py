@@ -140,7 +140,7 @@ class Search:
         return True
 
     def tell(self, trial: Trial, score: float) -> None:
-        """Say what a trial came to: more is better, 0 where it could not be measured.
+        """Record the score of a trial: more is better, 0 if it could not be measured.
 
         The settings as they are have a score the first time.
         """

@@ -68,7 +68,7 @@ class Fit(NamedTuple):
     scatter: float
 
     def expected_gains(self, tried: Sequence[int]) -> Floats:
-        """By how much a trial of each point is expected to raise the best mean of those tried."""
+        """Return how much a trial of each point is expected to raise the best mean so far."""
         # What a trial would move the mean by.
         moves = self.doubts**2 / np.hypot(self.doubts, self.scatter)
         ahead = (self.means - self.means[list(tried)].max() - _MARGIN) / moves
@@ -97,7 +97,7 @@ class Surface:
             self._alike *= np.array(one)[np.ix_(numbers, numbers)]
 
     def far_alone(self) -> list[Point]:
-        """For each factor the value least like the one as it is, with all else as it is."""
+        """Return for each factor the value least like its present one, with all others alike."""
         found = []
         for place in range(len(self.points[0])):
             alone = [one for one in self.points if one[place] and sum(map(bool, one)) == 1]
@@ -106,7 +106,7 @@ class Surface:
         return found
 
     def number(self, point: Point) -> int:
-        """Its place in `points`."""
+        """Return a point's place in `points`."""
         return self._numbers[point]
 
     def fit(self, trials: Sequence[Measured]) -> Fit:
@@ -148,7 +148,7 @@ def _likelihood(
 
 
 def _alike(one: Values, other: Values) -> float:
-    """Correlation of what two values of a factor do, by what they have in common."""
+    """Return the correlation of the effects of two values of a factor."""
     if one == other:
         return 1.0
     if not one.keys() & other.keys():
