@@ -87,7 +87,7 @@ def key_identity(digest: bytes, seed: int = 0) -> int:
 def lane_identities(frontend_lanes: int, client_lanes: int, *, fair: bool) -> list[int]:
     """Return by lane the identity of all its requests, or -1 if its owner names their accounts.
 
-    A frontend names them. A program with a `Client` is one account, whatever its memory says.
+    A frontend names them. A program with a `Client` is always one account, that of its lane.
 
     Args:
         frontend_lanes, client_lanes: of the segment; the clients' are the last.

@@ -14,7 +14,7 @@ class Pace(NamedTuple):
 
     Attributes:
         lead_ns: how long before the end of its batch it wants the next one, whose rows go to the
-            device meanwhile; 0 if it wants none before the end.
+            device during that time; 0 if it wants none before the end.
         sizes: how many numbers of rows it pads batches to, if warm-up has tried all of them; else
             0.
     """

@@ -60,7 +60,7 @@ class Doorbell:
             pass
 
     def hush(self) -> None:
-        """Take all rings, before looking at what there is to do."""
+        """Take all rings, before the waiter looks for work."""
         try:  # noqa: SIM105 - as above
             os.read(self._fd, _MANY)
         except BlockingIOError:

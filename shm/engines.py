@@ -225,7 +225,7 @@ def _shown(segment: Segment) -> str:
 
 
 def _model_names(segment: Segment) -> list[str]:
-    """Return the names of an engine's models, each once, whatever its number of versions."""
+    """Return the names of an engine's models, each once for all of its versions."""
     return [*dict.fromkeys(model.name for model in segment.models)]
 
 

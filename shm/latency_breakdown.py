@@ -32,7 +32,7 @@ _RETRY: Final = int(Reason.RETRY)
 
 
 class Breakdown(NamedTuple):
-    """Phases in nanoseconds, 0 where there was no such, and what is said of the batch.
+    """Phases of a request in nanoseconds, 0 for those it did not have, and facts of its batch.
 
     Attributes:
         batch: its number.

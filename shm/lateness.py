@@ -1,7 +1,7 @@
 """Refusal of requests whose answers would come too late. Pure.
 
-A frontend refuses what would be late whatever its turn, and the collector what its account's turn
-makes too late. Both use the same rule and the same words.
+A frontend refuses requests that would be late in any turn. The collector refuses requests that the
+turn of their account makes too late. Both use the same rule and the same words.
 """
 
 from typing import Final

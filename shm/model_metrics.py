@@ -81,7 +81,7 @@ class OwnMetrics:
     """The block of one worker; that worker alone writes it.
 
     Args:
-        memory: the segment, or whatever the block lies in.
+        memory: the segment, or other memory that holds the block.
         first: its first word in there.
 
     Attributes:

@@ -85,7 +85,7 @@ def standing(
 def _holding(
     words: memoryview, model: int, now_ns: int, workers: list[int]
 ) -> dict[ModelState, str]:
-    """Return the states that hold, and what is said of each that is not ready."""
+    """Return the states that hold, and the reason of each that is not ready."""
     # A frontend may have found that TAKES is 0.
     acquire_fence()
     published = ModelState(words[model + ModelWords.STATE])

@@ -258,7 +258,7 @@ class Inbox:
         return False
 
     def skip(self) -> None:
-        """Forget everything published so far, whatever it is."""
+        """Skip all words published so far, sound or not."""
         for index, consumer in self._numbered:
             consumer.skip()
             self._seen[index] = consumer.position

@@ -1,12 +1,12 @@
-"""The objects of engines in /dev/shm: names, owners, locks and removal.
+"""Objects of engines in /dev/shm: names, owners, locks and removal.
 
 Names are ``/ringbatch.NAME.PID.RANDOM``: the engine's name, by which it is found, and the process
 id of its supervisor. The semaphores, pipes and the socket of an engine carry its segment's name
 with a suffix. All users can see these names, and the owner alone can open what they name.
 
-The supervisor holds a lock on the segment for as long as it lives. It is one of the open file,
-which no process inherits that is started in the usual way, and the kernel drops it with its holder,
-whatever that dies of. So every process with the same /dev/shm can tell a dead engine's objects from
+The supervisor holds a lock on the segment for as long as it lives. It is a lock of the open file,
+which no process inherits that is started in the usual way. The kernel drops it at any death of its
+holder. So every process with the same /dev/shm can tell a dead engine's objects from
 a living one's: containers may share it and not see one another's processes.
 """
 

@@ -1,4 +1,4 @@
-"""The words of `ringbatch.shm.slot` in arrays of uint64: what is said there of one, of many."""
+"""Functions of `ringbatch.shm.slot` for many slots at once, on arrays of uint64."""
 
 import numpy as np
 from numpy.typing import NDArray

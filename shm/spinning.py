@@ -1,9 +1,9 @@
-"""Watching for what usually comes soon, instead of sleeping: adaptive spinning.
+"""Adaptive spinning: a process watches for an event that usually comes soon, instead of sleeping.
 
-To wake a process on a core that idles takes several times as long as most of what is done here
-with one request, on a virtual machine above all. A process that watches needs no waking. Meanwhile
-it keeps its core, for a fraction of a millisecond at most: to yield it at every look, Linux charges
-as if the time had been used, and soon has the process wait long behind others.
+To wake a process on an idle core takes several times as long as most steps of one request, on a
+virtual machine above all. A process that watches needs no waking. It keeps its core, for a fraction
+of a millisecond at most. If it yielded the core at every look, Linux would charge it for the time,
+and soon have it wait long behind others.
 """
 
 import time

@@ -8,8 +8,8 @@ go on if a lane gets another holder or a model other files, and no model inherit
 A request that was answered with 200 is counted by how long it took alone, all others by their
 status. Refusals for lack of room or time, and those at a client's limit, are also counted by the
 class of the request. Times are from acceptance to the answer, which is about to be written. Of
-answers in parts, the time to the first part and those between two parts are counted as well,
-whatever the protocol.
+answers in parts, the time to the first part and those between two parts are counted as well, for
+all protocols together.
 """
 
 from collections.abc import Iterable

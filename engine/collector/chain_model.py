@@ -55,7 +55,7 @@ class ChainModel(Model):
         self._enter(0, requests)
 
     def pass_on(self, requests: Sequence[Request], now_ns: int) -> None:
-        """Have requests wait for the step after that which they were at, from now on."""
+        """Queue requests for the step after their present one."""
         number = step_in(requests[0].model) + 1
         word, start, size = self.words[number], self.key_starts[number], self.key_bytes[number]
         self._enter(number, advance_requests(requests, word, start, size, now_ns))

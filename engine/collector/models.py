@@ -174,7 +174,7 @@ class Model:
         running: how many of them the entry wants.
         service_ns: the time that a batch leaves for its run before a deadline; before the first
             report, what warm-up took.
-        cycle_ns: from dispatch to report, of late; before the first report, what warm-up took.
+        cycle_ns: recent time from dispatch to report; before the first report, the time of warm-up.
         reserve: gives `service_ns`.
         departures: of its batches from `cycle_ns`.
         backlog: as it was published last.

@@ -1,8 +1,8 @@
-"""``ringbatch sidecar``: a configuration from the flags of KServe's agent, whose place it takes.
+"""``ringbatch sidecar``: a configuration from the flags of KServe's agent, which it replaces.
 
-The agent's flags mean what they mean there, those of its logger too. Those that are for its model
-puller do nothing here and are said to; those that would have it pull models, or keep requests where
-the payload log cannot, are refused. Go's way of writing flags, ``-port=9081``, is understood too.
+The agent's flags have the same meaning here, those of its logger too. Flags of its model puller
+have no effect, and the log says so. Flags that would pull models, or log requests in a way that the
+payload log cannot, are refused. Go's form of flags, ``-port=9081``, is accepted too.
 """
 
 import argparse

@@ -314,7 +314,7 @@ def _model(
 def _runtime_of_directory(path: Path, is_file: Callable[[Path], bool]) -> str:
     """Return what runs a directory with a tokenizer: a generator of texts, or an encoder.
 
-    A directory of sentence-transformers is an encoder, whatever its network was made for.
+    A directory of sentence-transformers is an encoder, even if its network had another task.
     """
     generates = is_file(path / GENERATION_CONFIG) and not is_file(path / ENCODER_MODULES)
     return "generator" if generates or is_file(path / GENERATOR_MODEL) else "text"

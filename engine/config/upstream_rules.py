@@ -12,7 +12,7 @@ from ringbatch.shm.upstream_words import UPSTREAMS
 FILES: Final = ("upstream_ca", "upstream_certificate", "upstream_key")
 """Keys whose values are paths; relative ones start beside the document."""
 _UNDER_WAY: Final = 4
-"""Batches that a model server gets at once, where nothing is said of them."""
+"""Batches that a model server gets at once by default."""
 _MOST_WORKERS: Final = 64
 _SIDECAR_WORDS: Final = (
     "is for one model of the runtime http with the protocol v1, and no other beside it"

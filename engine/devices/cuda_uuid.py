@@ -1,8 +1,8 @@
 """UUID of a worker's CUDA device, as CUDA's driver tells it.
 
 Numbers of devices differ from process to process, by CUDA_VISIBLE_DEVICES and by MIG. Only the
-process that uses a device knows which one its number is. The driver knows it whatever library the
-model runs on.
+process that uses a device knows which one its number is. The driver knows it for any library that
+the model runs on.
 """
 
 import ctypes

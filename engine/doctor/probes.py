@@ -166,7 +166,7 @@ def _wait_by_monotonic_clock() -> None:
 
 
 def doors(server: ServerConfig, files: HostFiles) -> tuple[Door, ...]:
-    """Return whether each address of a configuration is free, and who has it; port 0 is any."""
+    """Return whether each address of a configuration is free, and its holder; port 0 is any."""
     ports = ((key, getattr(server, home), getattr(server, key)) for key, home in _PORTS)
     shared = _SHARED if server.share_port else ()
     paths = {"grpc_unix_socket": server.grpc_unix_socket}

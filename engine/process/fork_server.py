@@ -1,9 +1,9 @@
-"""The fork server: a process that has imported common modules, and forks the engine's processes.
+"""Fork server: a process that has imported common modules, and forks the engine's processes.
 
 Most of a process's start-up cost is the import of numpy and of ringbatch's own modules. The fork
 server does that once. The supervisor itself does not fork: it has threads, locks and the segment,
-and a forked child would get them in whatever state they are. It requests each process over a
-socket pair, with a line of JSON and the descriptors that the process inherits.
+and a forked child would get them in an unknown state. It requests each process over a socket pair,
+with a line of JSON and the descriptors that the process inherits.
 
 The supervisor must be the parent, as it is of executed processes: it waits for them, and the kernel
 ends them with it. So the fork server forks twice. When the process in between ends, the kernel

@@ -27,7 +27,7 @@ class Forwarding:
 
     Attributes:
         any_path: as in `Forward`.
-        withheld: headers that no model server may see, whatever a model's configuration says.
+        withheld: headers that no model server may see, under any configuration.
     """
 
     any_path: bool = False

@@ -2,8 +2,8 @@
 
 It makes the segment and the listening sockets and passes both on. It never reads or writes a ring,
 so no corrupt ring can take it down. It learns of events from the kernel (a process ended) or from
-a control socket (a process says that it is ready). It waits only in its loop: whatever a process
-does or leaves undone, the engine serves, or it ends.
+a control socket (a process says that it is ready). It waits only in its loop. So no process can
+hold it up: the engine serves, or it ends.
 """
 
 import logging
@@ -427,7 +427,7 @@ class Supervisor:
     def _stop(self) -> None:
         """End all processes in the order that loses no request; a second signal ends them at once.
 
-        Each step is taken whatever becomes of the others, and each has a time limit.
+        Each step is taken even if others fail, and each has a time limit.
         """
         seen = len(self._signals.received)
 

@@ -33,7 +33,7 @@ StoreStart = Callable[[Sequence[int], int], object]
 
 
 class StepGatherer(Gatherer):
-    """Reads tensors of a chain's requests, wherever they come from.
+    """Reader of a chain's tensors, from requests or from earlier steps.
 
     Args:
         kept: of the chain.

@@ -2,7 +2,7 @@
 
 While the device runs one, the next one's rows are on their way in, and the last one's answers are
 written. Batches end in the order of the task ring, and stay there until all of them is answered. So
-whatever becomes of the worker, the ring says what it holds.
+the ring shows the batches that the worker holds, even if it dies at any point.
 
 A batch that cannot begin beside another one waits until nothing is under way, and holds back those
 behind it.

@@ -1,6 +1,6 @@
 """Placing of a model's batches on its device, before the worker takes any.
 
-What is found out there is said once, in the log and in the worker's note for `ringbatch models`.
+The findings are reported once, in the log and in the worker's note for `ringbatch models`.
 """
 
 import logging

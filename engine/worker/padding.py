@@ -1,7 +1,7 @@
 """Batches of requests whose open dimensions differ: padded on the way in, cut on the way out.
 
-What is padded to what, and what of an output belongs to whom, is decided in
-`ringbatch.engine.ipc.shaping`; here it is done to arrays.
+`ringbatch.engine.ipc.shaping` decides the padded sizes, and the request that each part of an output
+belongs to. This module applies these decisions to arrays.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -455,7 +455,7 @@ class Channel:
         self._callbacks.deliver()
 
     def forsake(self, waiter: Waiter | None = None) -> None:
-        """Close, or abandon a waiter, wherever the garbage collector found that nobody has it."""
+        """Close the channel or abandon a waiter that was garbage-collected, in any thread."""
         end = self.close if waiter is None else partial(self.abandon, waiter)
         if self._lock.locked():
             # This thread may be the one that holds it.

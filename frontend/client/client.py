@@ -86,7 +86,7 @@ class Client:
 
     Args:
         engine: its name, or the process id of its supervisor; needed where several run. Without it
-            the only one is meant, whatever its name, after the end of the first as well.
+            the only one is meant, under any name, after the end of the first as well.
         segment: the name of its shared memory, which also says which one.
         spin_us: microseconds that a thread watches for its answer before it sleeps, where answers
             usually come as fast; 0 never. It saves the time that waking up takes, for a core.

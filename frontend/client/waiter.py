@@ -37,7 +37,7 @@ class Waiter:
         return self.deadline_ns
 
     def advance(self) -> None:
-        """Send what there is to send."""
+        """Send requests that can be sent now."""
 
     def answered(self, slot: int) -> None:
         """Read the answer in the slot, and release the slot.

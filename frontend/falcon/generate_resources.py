@@ -42,7 +42,7 @@ class Generation(ModelResource):
     Args:
         service: the models.
         bodies: limits and codings of request and answer bodies.
-        events: True to answer with events, whatever the request accepts; False for one object.
+        events: True to answer with events always; False for one object.
     """
 
     answers_only: Final = True

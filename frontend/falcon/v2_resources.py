@@ -148,7 +148,7 @@ class ModelControl:
 
 
 class ModelResource:
-    """Base of what there is for one model.
+    """Base of the resources of one model.
 
     Args:
         service: the models.

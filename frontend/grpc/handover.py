@@ -22,7 +22,7 @@ log = logging.getLogger("ringbatch.frontend")
 
 _LOOK_EVERY_S: Final = 0.25
 _LOOKS: Final = 2
-"""So many that find nobody: to one, who has connected and was not accepted yet does not show."""
+"""Looks without a client that end the wait: one look misses a client that is not accepted yet."""
 _SO_ATTACH_REUSEPORT_CBPF: Final = 51
 _RANDOM: Final = 0xFFFFF000 + 56
 """Address of a random number for programs (SKF_AD_OFF + SKF_AD_RANDOM)."""

@@ -9,7 +9,7 @@ of their numbers, and so such messages lie on the wire:
     the tensor                  any, of that length
 
 A message of known pieces means the same as before, by the encoding of Protocol Buffers: each field
-ends where its length says, whatever its content.
+ends where its length says, with any content.
 """
 
 from typing import Final, Generic, NamedTuple, TypeVar

@@ -31,7 +31,7 @@ class ReadingInPlace(asyncio.BufferedProtocol):
     """The protocol of a connection with large messages, from the first of them on.
 
     Args:
-        owner: gets whatever comes.
+        owner: gets the received bytes.
         memory: is read into, of whichever connection; nothing is left there between two reads.
     """
 

@@ -60,7 +60,7 @@ PROTOCOLS: Final = ("h2",)
 """Protocols over TLS."""
 
 _AGE_SPREAD: Final = 0.1
-"""By so much the ages of connections differ, lest all end at once."""
+"""Spread of connections' ages, as a share, so that not all end at once."""
 
 
 @dataclass(frozen=True, slots=True)

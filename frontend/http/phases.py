@@ -1,8 +1,8 @@
 """Phases of an HTTP connection and their time limits: one table, without exceptions.
 
-Both kinds of connection, the fast lane's and Falcon's, say once a second in which phase they are,
-and end when its time is over. So every connection ends, whatever a client sends or keeps
-back. Two phases end while things move, and only if they move too slowly.
+Both kinds of connection, the fast lane's and Falcon's, report their phase once a second, and end
+when its time is over. So every connection ends, even if its client sends without end or nothing.
+Two phases end only if bytes move too slowly.
 
 Before these, a hand-shake of TLS has `HEAD_TIMEOUT_S` (`ringbatch.frontend.http.server`), and
 after an answer that ends it in the middle of a request, `LINGER_S`

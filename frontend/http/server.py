@@ -80,7 +80,7 @@ class TickingServer(Server):
                     await self._exit.wait()
 
     def _part(self) -> None:
-        """Answer what has begun, and close: whom nobody vouches for any more cannot come again."""
+        """Answer begun requests, and close: clients of removed authorities must not stay."""
         for connection in list(self.server_state.connections):
             connection.shutdown()
 

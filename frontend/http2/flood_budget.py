@@ -1,9 +1,9 @@
 """Flood protection: the budget of a connection for frames that lead to no response.
 
 Each frame that costs its sender little and asks nothing of the server is paid for: pings,
-settings, windows, resets, empty pieces, heads that are too long. Who is served earns what serving
-takes of such frames, and a little is given with every second, so no honest client ever has too
-little. Who has nothing left is an attacker, whichever of these frames it uses. Pure.
+settings, windows, resets, empty pieces, heads that are too long. Each served request earns the
+frames of this kind that it takes, and each second earns a few more, so no honest client ever runs
+out. A client that has spent its budget is an attacker, with any of these frames. Pure.
 """
 
 from typing import Final

@@ -1,8 +1,8 @@
-"""The port for HAProxy's agent-check.
+"""Server for HAProxy's agent-check, on a port of its own.
 
-Each client that connects gets a word, whatever it sends. HAProxy takes no connection and no answer
-for no news, and so nothing is accepted before the engine serves: of two that share the socket
-during a handover, only one that serves answers.
+Each client that connects gets one reply line, without a request. For HAProxy, a refused connection
+or silence is no news. So the server accepts no connection before the engine serves: of two engines
+that share the socket during a handover, only the one that serves answers.
 """
 
 import asyncio

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from ringbatch.frontend.load.slowdown import Pace
 
 FULL: Final = 100
-"""Percent of an engine in whose way nothing is."""
+"""Weight of an engine without load or slowdown, in percent."""
 LEAST: Final = 1
 """Weight of the slowest engine that serves, in percent. An engine without requests could not show
 that it is quick again."""

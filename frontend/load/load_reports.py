@@ -1,7 +1,7 @@
 """Load reports of a process, from the difference between two samples of the engine's counters.
 
-The segment is looked at only when somebody asks, ten times a second at most; what is said between
-two looks is the same bytes.
+The process looks at the segment only if a client asks, ten times a second at most. Between two
+looks all clients get the same bytes.
 """
 
 from collections.abc import Callable

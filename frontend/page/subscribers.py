@@ -17,8 +17,8 @@ MAX_SUBSCRIBERS: Final = 16
 PIECE_BYTES: Final = 1 << 15
 """Sent at once; more is sent once this is taken."""
 HEARTBEAT_S: Final = 15.0
-"""Without an event for so long there is a comment, lest a proxy in between takes the stream for
-dead."""
+"""Longest time without an event; then a comment is sent, so that no proxy in between takes the
+stream for dead."""
 MAX_LAG_S: Final = 30.0
 """A subscriber that takes longer for what it was sent is dropped; it may come again."""
 

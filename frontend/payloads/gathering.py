@@ -66,7 +66,7 @@ class Gathering(Generic[T]):
             self._record()
 
     def flush(self) -> None:
-        """Pass on what there is."""
+        """Pass on all gathered exchanges."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,7 +1,7 @@
 """Requests with paths that are none of ours, passed on to another server, and its answers.
 
-Method, path, query, body and headers stay what they are, but for those headers that are about one
-connection alone. Bodies are streamed both ways, and neither side waits for more than the other can
+Method, path, query, body and headers stay unchanged, except for headers that concern one connection
+alone. Bodies are streamed both ways, and neither side waits for more than the other can
 take. Connections are kept; where one turns out to be closed, aiohttp asks once more on a new one if
 the method allows it and nobody has begun to send a body.
 """

@@ -1,9 +1,9 @@
-"""A large request whose bytes are put straight into its slot, as they come.
+"""Large request whose tensor is received straight into its slot.
 
-Once everything before them is there, all is known but the values of its tensor: how many rows it
-has, where in the slot the tensor will lie, and what the answer is to be. So the slot is claimed
-then, and the rest of the body received into it, with no copy in between over HTTP/1, and one over
-gRPC. Whatever is not that simple is gathered in the process and goes the usual way.
+Once the bytes before the tensor are there, all but its values is known: the number of rows, the
+tensor's place in the slot, and the form of the answer. So the process claims the slot then, and
+receives the rest of the body into it, with no copy in between over HTTP/1, and one over gRPC. Less
+simple requests are gathered in the process and go the usual way.
 """
 
 from collections.abc import Callable

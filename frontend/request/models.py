@@ -31,7 +31,7 @@ class Models:
         table_number: of the model table that is followed.
         by_address: the models, by `address`.
         asking: whether any of them asks what its requests say.
-        of_any_name: takes predictions of whatever model; None where there is no such.
+        of_any_name: the model that takes predictions under any name; None without one.
         regions: what clients have registered of their memory.
         origins: of requests to models that other servers run.
         tallies: where the ends of requests are counted.

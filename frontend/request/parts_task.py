@@ -40,7 +40,7 @@ def nothing() -> None:
 
 
 def no_time() -> int:
-    """Return 0: the client is expected to take what there is."""
+    """Return 0: the client is expected to take all parts."""
     return 0
 
 

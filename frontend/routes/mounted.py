@@ -49,8 +49,8 @@ class Mounted:
         ours: ringbatch's.
         target: the name of the user's, see `imported`.
         service: the models.
-        keys: those of which a client must send one, whatever it asks for but CORS' preflight; None
-            where everybody is served.
+        keys: API keys one of which a client must send, except with CORS' preflight; None to serve
+            every client.
         own_paths: the access to ringbatch's own paths.
         accounts: of clients; by default all requests are nobody's.
 

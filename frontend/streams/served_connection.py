@@ -272,7 +272,7 @@ class ServedConnection(asyncio.Protocol, Generic[H, S]):
         self._flush()
 
     def _flush(self) -> None:
-        """Send what there is to be sent; close what is at its end."""
+        """Send all output that waits, and close a connection that is at its end."""
         self._flushing = False
         core = self.core
         if self._transport.is_closing():

@@ -15,7 +15,7 @@ from ringbatch.frontend.tracing.wire import field, span_field
 
 _FIRST: Final = b"\x0a"
 _SECOND: Final = b"\x12"
-"""Tags in the messages that hold all others: the resource or scope, and what is said under it."""
+"""Tags of the outer messages: the resource or scope, and the messages below it."""
 
 
 class Encoder:

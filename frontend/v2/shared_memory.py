@@ -10,7 +10,7 @@ registered beforehand:
     {"key": "/myapp_x", "offset": 0, "byte_size": 64}
 
 A key is the name of an object in /dev/shm. It must begin as the configuration says, and never
-names what is ringbatch's own, whatever the configuration says.
+names an object of ringbatch's own, under any configuration.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The files by which server and clients prove who they are, read alike by all who need them.
+"""Credential files of server and clients: certificates and keys, read alike by all processes.
 
 The supervisor reads them before it starts anything, so that a bad one ends the start in words; the
 frontends read them again, to use them, and whenever they have changed.

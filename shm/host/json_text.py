@@ -151,7 +151,7 @@ def in_runs(text: bytes, count: int) -> list[bytes]:
     """Split a sound list into lists of `count` elements each; the last has the rest.
 
     Args:
-        text: the list and nothing else. One pass reads it, whatever it holds.
+        text: the list and nothing else. One pass reads any contents.
         count: at least 1.
     """
     commas = _commas(text)[count - 1 :: count].tolist()

@@ -94,7 +94,7 @@ def die_with_parent(parent_pid: int) -> None:
 
 
 def leave_signals_to_supervisor() -> None:
-    """Pass over Ctrl-C and `OPERATORS_SIGNALS`: the supervisor does what there is to do."""
+    """Ignore Ctrl-C and `OPERATORS_SIGNALS`, which the supervisor handles."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pass_over_operators_signals()
 

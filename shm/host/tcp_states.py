@@ -1,6 +1,6 @@
 """The states of this host's TCP sockets, as the kernel tells everybody: proc_net_tcp(5).
 
-A look takes the kernel milliseconds, whatever it finds: it goes through all of its tables.
+A look takes the kernel milliseconds in any case: it goes through all of its tables.
 """
 
 from collections.abc import Container

@@ -1,4 +1,4 @@
-"""An engine at one instant: what is looked at several times, to say what happens in between."""
+"""Samples of an engine: its state and counters at one instant. Two samples show what happened."""
 
 from dataclasses import dataclass, field
 from typing import Final
