@@ -1,4 +1,4 @@
-"""States of the world that stop a request or a start, one class each.
+"""Errors of requests and of starts, one class for each cause.
 
 The text of a `RequestError` is written for the client: it names what is wrong with the request
 and never a path, a process or a name in shared memory. The text of a `StartupError` is written

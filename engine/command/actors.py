@@ -1,4 +1,4 @@
-"""``ringbatch actors``: what a Ray cluster holds for engines, and the end of it."""
+"""``ringbatch actors``: lists and ends a Ray cluster's actors for engines."""
 
 import argparse
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""``ringbatch bench``: its arguments. What it does is another package, imported when asked for."""
+"""Arguments of ``ringbatch bench``, whose package is imported when it runs."""
 
 import argparse
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""``ringbatch check``: what ``ringbatch serve`` would refuse, said without serving anything."""
+"""``ringbatch check``: reports everything that ``ringbatch serve`` would refuse."""
 
 import argparse
 import os

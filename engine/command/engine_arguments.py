@@ -1,4 +1,4 @@
-"""The arguments of commands that say which running engine is meant, or what a new one serves."""
+"""Arguments that name a running engine, or the model that a new one serves."""
 
 import argparse
 import math

@@ -1,4 +1,4 @@
-"""A parser of arguments that says what was probably meant where it refuses something.
+"""Argument parser that suggests the probably meant word with each refusal.
 
 `_check_value` is the one place where argparse says which words are legal, and `_split_lines` is the
 one that breaks lines of help. Neither is public. Both are in every Python since argparse was

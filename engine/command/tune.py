@@ -1,4 +1,4 @@
-"""``ringbatch tune``: its arguments. What it does is another package, imported when asked for."""
+"""Arguments of ``ringbatch tune``, whose package is imported when it runs."""
 
 import argparse
 import os

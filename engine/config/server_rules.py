@@ -1,4 +1,4 @@
-"""Settings of the server that go together, and those that do not; pure."""
+"""Rules between settings of the server. Pure."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Everything that can be set, each with its default, its legal values and what it bounds.
+"""All settings, each with its default, its legal values and its bounds.
 
 What is set of the frontends and of the memory is defined in `ringbatch.engine.config.serving`, of a
 model's file and of its batches in `ringbatch.engine.config.batched`, and the rest here.

@@ -1,4 +1,4 @@
-"""A TOML file as the document that it holds, or where it stops being one, and why."""
+"""TOML file, parsed to a document, or to an error with its line and cause."""
 
 import re
 import tomllib

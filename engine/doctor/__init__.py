@@ -1,4 +1,4 @@
-"""``ringbatch doctor``: what is wrong with a host for ringbatch, and what to do about it.
+"""``ringbatch doctor``: finds problems of a host for ringbatch, and their remedies.
 
 Enters: a configuration, and the host, which is looked at and left as it is. Leaves: findings, each
 with what was found, why it matters and what to do. It may be imported by engine.command alone.

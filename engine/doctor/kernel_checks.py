@@ -1,4 +1,4 @@
-"""Checks of what the processor, the kernel and the C library can. Pure."""
+"""Checks of features of the processor, the kernel and the C library. Pure."""
 
 from collections.abc import Iterator
 from typing import Final

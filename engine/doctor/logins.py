@@ -1,4 +1,4 @@
-"""Reading what systemd-logind does when a user logs out; see logind.conf(5). Nothing is changed."""
+"""Reading of systemd-logind's settings for the logout of a user; see logind.conf(5)."""
 
 import os
 import pwd

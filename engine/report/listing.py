@@ -1,4 +1,4 @@
-"""Printing something of each engine that runs, for the commands that only look."""
+"""Printing of each running engine, for commands that only read."""
 
 import sys
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""``ringbatch top``: what an engine does, shown until somebody has seen enough."""
+"""``ringbatch top``: live figures of an engine in the terminal, until the user quits."""
 
 import os
 import select

@@ -1,4 +1,4 @@
-"""The choice of CUDA graphs: which sizes are captured, and whether their answers are right."""
+"""Choice of CUDA graphs: captures sizes, and checks that their answers are right."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final

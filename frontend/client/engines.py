@@ -1,4 +1,4 @@
-"""A program's hold on the memory of an engine on its host, and a sign of that engine's end."""
+"""Attachment of a program to the memory of an engine on its host, and a sign of its end."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""States of a client that its engine knows nothing of."""
+"""Errors of a client that its engine does not know of."""
 
 from ringbatch.frontend.codec.outcome import status_of
 from ringbatch.shm.errors import ModelNotReady, RequestError

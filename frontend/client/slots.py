@@ -1,4 +1,4 @@
-"""The lane of a client, and who waits for what is in it. Used by one thread at a time."""
+"""Lane of a client, with the waiter of each slot. Used by one thread at a time."""
 
 from collections.abc import Callable, Iterable
 

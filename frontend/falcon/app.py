@@ -1,4 +1,4 @@
-"""Every endpoint, on Falcon: what the fast lane does not take, predictions among it."""
+"""Falcon application with every endpoint, for requests that the fast lane does not take."""
 
 import logging
 import re

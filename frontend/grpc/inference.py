@@ -1,4 +1,4 @@
-"""Everything between the bytes of a ModelInferRequest and those of its answer.
+"""Inference over gRPC: from the bytes of a ModelInferRequest to those of its answer.
 
 Nothing is awaited: `Inference.start` returns at once, and the future it was given is done later, or
 before it returns. No error leaves as an exception. The way of the requests is

@@ -1,4 +1,4 @@
-"""Reading a connection into memory of one's choice rather than into new bytes objects."""
+"""Reading of a connection into memory of one's choice, rather than into new bytes objects."""
 
 import asyncio
 from typing import Final, Protocol

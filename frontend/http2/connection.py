@@ -1,4 +1,4 @@
-"""A connection as a server has it: bytes come in, streams on which something happened go out.
+"""Server's side of an HTTP/2 connection: takes bytes, and returns the streams that changed.
 
 No thread, clock or socket is known here. `Connection.receive` takes bytes as they come, however
 they are cut, and returns the streams that have something new: a head, a piece of a body, its end,

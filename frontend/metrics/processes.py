@@ -1,4 +1,4 @@
-"""Memory and CPU time of the engine's processes, by what the kernel says of them."""
+"""Memory and CPU time of the engine's processes, from the kernel's figures."""
 
 import os
 from collections.abc import Iterator

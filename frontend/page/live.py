@@ -1,4 +1,4 @@
-"""Looks at the engine once a second, watched or not, and tells subscribers what it found.
+"""Live feed of the page: looks at the engine once a second, and tells subscribers its findings.
 
 Always, because a page is opened when something has happened, and that is then in its charts. A look
 loads some thousands of words of the segment and costs a fraction of a millisecond with few models;

@@ -1,4 +1,4 @@
-"""Requests with paths that are none of ours, passed on to another server, and its answers.
+"""Pass-through of requests with paths of another server, and of its answers.
 
 Method, path, query, body and headers stay unchanged, except for headers that concern one connection
 alone. Bodies are streamed both ways, and neither side waits for more than the other can

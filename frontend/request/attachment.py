@@ -1,4 +1,4 @@
-"""A frontend process's hold on the engine: the segment, a lane of it, and the service on that."""
+"""Attachment of a frontend process to the engine: its segment, its lane, and the service on it."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""Requests as those see them who have them from clients: what they give, and what they get."""
+"""Interface between protocols and the request pipeline: calls, bodies and replies."""
 
 from collections.abc import Callable
 from typing import Protocol

@@ -1,4 +1,4 @@
-"""Between what code in this process gives and gets, and the way of every request."""
+"""Codec for requests of code in this process: arrays in and out, on the request pipeline."""
 
 from collections.abc import Sequence
 from typing import Any, NoReturn

@@ -1,4 +1,4 @@
-"""Members of JSON bodies that are no protocol's of tensors, and words for what is wrong; pure."""
+"""Members of JSON bodies for texts, and messages for wrong values. Pure."""
 
 from collections.abc import Sequence
 from typing import Any, TypeVar

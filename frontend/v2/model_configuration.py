@@ -1,4 +1,4 @@
-"""A model as the configuration with which Triton would serve it so, for tools that ask. Pure.
+"""Configuration with which Triton would serve a model alike, for tools that ask for it. Pure.
 
 What Triton's form has no word for is left out, and so is what ringbatch has not. Numbers of 64
 bits are JSON numbers, as Triton writes them.

@@ -1,4 +1,4 @@
-"""As many open files as connections need: a process is mostly started with a limit of 1024."""
+"""Limit of open files, raised to what connections need: a process mostly starts with 1024."""
 
 import resource
 from typing import Final

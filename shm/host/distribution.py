@@ -1,4 +1,4 @@
-"""The installed distribution that this is part of."""
+"""Installed distribution of ringbatch, and its version."""
 
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version

@@ -1,4 +1,4 @@
-"""Writes the log from a thread of its own, so that nobody who logs waits for long.
+"""Log handler that writes from a thread of its own, so that no caller waits for long.
 
 A target that takes nothing, such as a pipe that nobody reads or a journal that stands still, holds
 up this thread alone. Lines gather then, up to a bound, and what comes beyond is counted. Once the

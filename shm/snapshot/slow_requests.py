@@ -1,4 +1,4 @@
-"""The requests that took longest lately, under the names that people read."""
+"""Slowest requests of the last minute, under the names that people read."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""Everything that is counted in a segment, under the names that people read."""
+"""Counters and states of a segment, under the names that people read."""
 
 import time
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The process: orders on standard input, outcomes on standard output, as those of load."""
+"""Process that generates load by a `Client`: orders on standard input, outcomes on output."""
 
 import sys
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Two results beside each other: what differs, by how much, and whether that is too much. Pure."""
+"""Comparison of two results: which figures differ, by how much, and whether too much. Pure."""
 
 from dataclasses import dataclass
 from typing import Final

@@ -1,4 +1,4 @@
-"""The host that a measurement ran on: what it is, and what else it does."""
+"""Host of a measurement: its hardware and software, and the CPU time of other processes."""
 
 import importlib.metadata
 import os

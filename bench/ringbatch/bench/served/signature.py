@@ -1,4 +1,4 @@
-"""Requests made up from what a model says that it takes. Pure; chance is passed in."""
+"""Made-up requests from the signature of a model. Pure; random numbers are passed in."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
