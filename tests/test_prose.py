@@ -23,6 +23,7 @@ TOOLS = [ROOT / "tests" / name for name in ("harness", "simulation")]
 """Folders of tests that others build on, so they are read like the product."""
 DOCUMENTS = [
     *(ROOT / name for name in ("ARCHITECTURE.md", "CONTRIBUTING.md", "README.md")),
+    *(ROOT / name for name in ("bench/README.md", "bench/methods.md", "systemd/README.md")),
     *sorted(ROOT.glob("docs/**/*.md")),
 ]
 LONG = " ".join(["word"] * (MOST_WORDS + 1)) + "."
