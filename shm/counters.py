@@ -124,15 +124,15 @@ class RestartCase(IntEnum):
     EXPLAINED = 0
     """A request killed the worker, and will not run again."""
     KILLED = 1
-    """Somebody else killed it."""
+    """A process outside the engine killed the ready worker, which may be the kernel."""
     KILLED_LOADING = 2
-    """The same, before it was ready."""
+    """A process outside the engine killed the worker before it was ready."""
     ANSWERED = 3
-    """It ended by itself, or hung, and had answered batches before."""
+    """The worker ended by itself, or hung, and had answered batches before."""
     CRASHED = 4
-    """The same, and it had answered nothing since it was ready."""
+    """The worker ended by itself, or hung, and had answered nothing since it was ready."""
     LOADING = 5
-    """It ended before it was ready."""
+    """The worker ended by itself before it was ready."""
     FAILING = 6
     """The supervisor ended it because it failed every request."""
     REFUSED = 7
@@ -140,7 +140,7 @@ class RestartCase(IntEnum):
 
     @property
     def words(self) -> str:
-        """The same for people."""
+        """Words for the case, for people."""
         return _CASE_WORDS[self]
 
 

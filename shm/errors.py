@@ -135,7 +135,7 @@ class ModelServerBroken(RequestError):
 
 
 class ModelServerMiscounted(ModelServerBroken):
-    """It answered with another number of predictions than it was given instances."""
+    """The model answered with another number of predictions than it was given instances."""
 
 
 class ModelServerDown(RequestError):

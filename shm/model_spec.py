@@ -26,10 +26,10 @@ FIRST_VERSION: Final = "1"
 """Version of a model whose configuration names none."""
 State = Literal["loading", "serving", "retiring"]
 LOADING: Final = "loading"
-"""Workers are loading it, and it gets no requests yet."""
+"""Workers are loading the model, and it gets no requests yet."""
 SERVING: Final = "serving"
 RETIRING: Final = "retiring"
-"""It gets no new requests, and goes when those that it has are answered."""
+"""The entry gets no new requests, and goes when its requests are answered."""
 FILE_DIFFERS: Final = "the model file was changed or removed since it was loaded"
 MOST_PLACES: Final = 2048
 """Rows that a worker of a model in steps runs at once: its task ring has room for each."""

@@ -99,9 +99,9 @@ class Loss(IntEnum):
 
     NONE = 0
     DIED = 1
-    """Its process was ready and has ended."""
+    """The worker's process was ready and has ended."""
     NOT_BACK = 2
-    """So have the two that were started since, before they were ready, or could not be started."""
+    """Two more starts have failed since: their processes ended early, or none started."""
 
 
 def first(states: Iterable[ModelState]) -> ModelState:

@@ -27,14 +27,14 @@ class Role(IntEnum):
 
 
 class EndReason(IntEnum):
-    """Why it ended."""
+    """Reasons why a process ended."""
 
     CRASHED = 0
-    """By itself, or by another signal than SIGKILL."""
+    """The process ended by itself, or by another signal than SIGKILL."""
     KILLED = 1
-    """Somebody else sent SIGKILL, who may be the kernel."""
+    """A SIGKILL came from outside the engine, perhaps from the kernel."""
     HUNG = 2
-    """It did not move, or took too long to start, and was ended for that."""
+    """The process did not move, or took too long to start, and was ended for that."""
 
 
 assert len(Role) * len(EndReason) <= CounterWords.SIZE

@@ -27,9 +27,9 @@ class Cause(IntEnum):
     UNUSED = 3
     """No request came."""
     MEMORY = 4
-    """There is no memory for another."""
+    """There is no memory for another worker."""
     CPUS = 5
-    """No CPU has time for another."""
+    """No CPU has time for another worker."""
     FAILED = 6
     """A new worker was started and did not become ready."""
 
@@ -42,7 +42,7 @@ class Cause(IntEnum):
 
     @property
     def words(self) -> str:
-        """The same for people."""
+        """Words for the cause, for people."""
         return _WORDS[self]
 
 

@@ -112,7 +112,7 @@ class Status(IntEnum):
     SERVER_BROKEN = 11
     """The server that runs the model gave no answer that could be read as one."""
     SERVER_MISCOUNTED = 12
-    """It answered with another number of predictions than it was given instances."""
+    """The model answered with another number of predictions than it was given instances."""
     SERVER_DOWN = 13
     """Nothing listens where that server should be."""
     OVERLOADED = 14

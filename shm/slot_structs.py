@@ -12,7 +12,7 @@ SIZES_AND_OFFSETS: Final = Struct(f"@{REQUEST_SIZES.size}s2Q")
 ANSWER_DETAILS: Final = Struct("@10Q")
 """Words of a slot from RESULT_BYTES to FINISHED_NS, which the holder stores before DONE."""
 PACKED_DETAILS: Final = Struct(f"{ANSWER_DETAILS.size}s")
-"""The same in one piece."""
+"""Words of ANSWER_DETAILS in one piece."""
 OUTCOME: Final = Struct("@3Q")
 """Words of a slot from DONE to BATCH: the outcome."""
 OUTCOME_DETAILS: Final = Struct("@24x8Q")

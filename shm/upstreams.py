@@ -28,8 +28,8 @@ DOWN_AFTER: Final = 3
 FORGOTTEN_NS: Final = 10_000_000_000
 """Age from which a learned pace says nothing of a server any more."""
 _FRESH_TIMES: Final = 20
-"""The same of what was learned so many times as long ago as an answer took: one slow start must not
-keep a quick server without batches."""
+"""Age of a learned pace, in times of an answer, from which it says nothing any more: one slow start
+must not keep a quick server without batches."""
 _NAME_BYTES: Final = (UpstreamWords.BATCHES - UpstreamWords.NAME) * WORD
 _KNOWN: Final = slice(UpstreamWords.FAILED_IN_A_ROW, UpstreamWords.PROBED_NS + 1)
 
@@ -84,7 +84,7 @@ class SentCounts(NamedTuple):
 
 
 class ServerCounts(NamedTuple):
-    """The same of all workers of a model, and what holds for the server."""
+    """Counts of a server from all workers of a model, and the server's state."""
 
     name: str
     batches: int

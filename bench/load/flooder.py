@@ -27,7 +27,7 @@ LOOK_S = 0.2
 
 
 class Flooder:
-    """See above.
+    """Attacker: its connections, its pace, and the bytes that it has sent.
 
     Attributes:
         connects: connections that were made.

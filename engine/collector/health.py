@@ -16,7 +16,7 @@ LOOP: Final = 3
 PATIENCE_NS: Final = 2_000_000_000
 """Time without a finished batch that is always allowed while all workers have one."""
 _USUAL: Final = 10
-"""The same in times of what a batch takes."""
+"""Time without a finished batch that is allowed, in times of an average batch."""
 _NEVER: Final = (1 << 64) - 1
 
 

@@ -95,7 +95,7 @@ SERVER_FILES: Final = frozenset(
 )
 """Keys of the server whose values are paths; relative ones start beside the document."""
 MODEL_FILES: Final = ("warm_up_file", *upstream_rules.FILES)
-"""The same of a model, beside its path."""
+"""Keys of a model whose values are paths, beside `path` itself."""
 _ENDING_WORDS: Final = (
     "a file whose ending says what runs it, "
     + ", ".join(f"{' or '.join(endings)} ({name})" for name, endings in RUNTIMES.items() if endings)

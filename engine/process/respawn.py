@@ -35,11 +35,11 @@ answered."""
 STEADY_NS: Final = 10_000_000_000
 """A process that served this long has recovered: its death is a first one again."""
 OWN_STEADY_NS: Final = 1_000_000_000
-"""The same for a process without user code."""
+"""Time after which a process without user code has recovered."""
 BUDGET: Final = 30
 """Restarts at once within a minute: one in two seconds costs a host little."""
 LOADING_BUDGET: Final = 5
-"""The same for processes that were killed before they were ready."""
+"""Restarts at once within a minute of processes that were killed before they were ready."""
 MOST_AWAITED_NS: Final = 1_000_000_000
 """The longest delay while requests wait for a model that no process holds."""
 

@@ -52,7 +52,7 @@ class Death(NamedTuple):
 
 
 class CannotStart(Exception):
-    """There is no room for another process now; the text says why.
+    """Error for a process that cannot be started now; the text says why.
 
     Attributes:
         errno: the kernel's reason.

@@ -23,7 +23,7 @@ from ringbatch.shm.segment import Segment
 START_LIMIT_S: Final = 120.0
 """Time for the start of a process that runs no user code."""
 RESTART_LIMIT_S: Final = 15.0
-"""The same for a restart, as its files are in the page cache; other processes wait for it."""
+"""Time for a restart: its files are in the page cache, and other processes wait for it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,7 @@ class ChainChange:
 
 
 class UnknownModel(Exception):
-    """There is no model of that name; the text says so."""
+    """Error for an unknown model name, with a text that says so."""
 
     def __init__(self, name: str, known: Iterable[ModelConfig], who: str) -> None:
         names = ", ".join(dict.fromkeys(model.name for model in known)) or "none"

@@ -30,7 +30,7 @@ AFTER_DOWN: Final = 4
 LEAST_WINDOW_NS: Final = 1_000_000_000
 """Shortest window over which a load is measured."""
 WINDOW_BATCHES: Final = 4
-"""The same in times of a batch, as batches are counted when they end."""
+"""Shortest window in times of a batch, as batches are counted when they end."""
 AGAIN_NS: Final = 10_000_000_000
 """Delay before another try of a start that was refused, or has failed once."""
 MOST_TIMES: Final = 16

@@ -24,7 +24,7 @@ class WrongResult(Exception):
 
 
 class WrongCount(WrongResult):
-    """It is for another number of instances than the model was given."""
+    """The result is for another number of instances than the model was given."""
 
 
 class Fault(NamedTuple):

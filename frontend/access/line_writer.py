@@ -31,7 +31,7 @@ _CLOSE_S: Final = 1.0
 
 
 class Writer:
-    """See the module.
+    """Line writer with a thread and a bounded queue.
 
     Args:
         formatter: makes the lines.

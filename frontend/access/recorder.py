@@ -55,7 +55,7 @@ class Exchanged(NamedTuple):
 
 
 class Recorder:
-    """See the module.
+    """Recorder of ended requests, for headers, logs, slowest and traced requests.
 
     Attributes:
         ids: makes those that clients have not chosen.

@@ -33,7 +33,7 @@ _FOREVER_US: Final = 1 << 62
 
 
 class ResponseMetadata:
-    """See the module.
+    """Writer of the headers ``Server-Timing`` and ORCA's load report.
 
     Attributes:
         server_timing, load_report: True if every answer says where the time went, and how busy the

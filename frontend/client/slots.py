@@ -11,7 +11,7 @@ from ringbatch.shm.tallies import Protocol, Tallies, Tally
 
 
 class Slots:
-    """See the module.
+    """Slots of a client's lane, with the waiter of each.
 
     Attributes:
         lane: the lane.

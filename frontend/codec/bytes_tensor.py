@@ -14,7 +14,7 @@ class Unsound(ValueError):
 
 
 class Overlong(Unsound):
-    """There are more bytes than the elements take."""
+    """Error for more bytes than the elements take."""
 
 
 def joined(texts: Iterable[bytes]) -> bytes:

@@ -13,9 +13,9 @@ OffloadJob = tuple[Callable[[Any, Sequence[memoryview]], Any], Any]
 LARGE_RESULT_BYTES: Final = 1 << 19
 """Another process writes larger numeric results as JSON: each byte takes up to 10 ns."""
 LONG_RESULT_BYTES: Final = 1 << 16
-"""The same limit for results written element by element: each byte takes up to 100 ns."""
+"""Limit of results that are written here element by element: each byte takes up to 100 ns."""
 LONG_ROWS: Final = 1024
-"""The same limit for rows that are written one by one: each takes some µs."""
+"""Limit of rows that are written here one by one: each takes some µs."""
 A_co = TypeVar("A_co", covariant=True)
 """Type of a protocol's answers."""
 

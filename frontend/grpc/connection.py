@@ -106,7 +106,7 @@ class InferCall(Framing):
 
 
 class GrpcConnection(ServedConnection[CallHead, ServedCall]):
-    """See the module.
+    """gRPC connection, with the fast way for whole ModelInfer messages; see the module.
 
     Args:
         settings: shared by all connections.

@@ -27,7 +27,7 @@ class TooMany(asyncio.Protocol):
 
 
 class Connections:
-    """See the module.
+    """Connections of a process that serves gRPC.
 
     Args:
         listener: on which they come over TCP; None if they do not.

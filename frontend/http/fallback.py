@@ -53,9 +53,9 @@ _LINES_TOO_LONG: Final = (
 )
 _KEPT: Final = (b"connection", b"keep-alive")
 _HEAD_PIECE_BYTES: Final = 1 << 12
-"""Parsed at once: a request of 20 bytes becomes objects of 2 KiB."""
+"""Bytes of heads parsed at once: a request of 20 bytes becomes objects of 2 KiB."""
 _BODY_PIECE_BYTES: Final = 1 << 14
-"""The same while a body is expected, behind which requests may stand."""
+"""Bytes parsed at once while a body is expected, behind which requests may stand."""
 
 
 class Exchange(Protocol):

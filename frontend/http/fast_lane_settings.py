@@ -19,7 +19,7 @@ from ringbatch.frontend.security.accounts import Accounts
 CLOSE_GRACE_S: Final = 0.1
 """Seconds that a graceful stop waits for a request that is on its way on an idle connection."""
 HANDOVER_GRACE_S: Final = 5.0
-"""The same where another engine serves already, so that nobody waits for the stop."""
+"""Seconds of that wait if another engine serves already, so that no operator waits for the stop."""
 
 
 class Heir(Protocol):

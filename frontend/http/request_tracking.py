@@ -18,7 +18,7 @@ LARGE_ANSWER_BYTES: Final = 1 << 16
 
 
 class RequestTracking:
-    """See the module.
+    """Tracking of the requests on one fast-lane connection: ids, times and log lines.
 
     Attributes:
         began_ns: when the first byte of the next request came, or of the one that is answered; 0

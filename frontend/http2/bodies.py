@@ -32,9 +32,9 @@ H = TypeVar("H")
 STREAM_ROOM: Final = 1 << 20
 """Bytes of one stream that may come before any of them are taken."""
 CONNECTION_ROOM: Final = 1 << 24
-"""The same of a connection. It is given back as bytes come, so that no stream stands in the way of
-another: what is held is bounded for each stream, and by who takes them. While nothing more is begun
-because answers wait, it is not, and bounds what comes for streams that are not begun."""
+"""Bytes of one connection that may come before any of them are taken. The window is given back as
+bytes come, so that no stream stands in the way of another: each stream bounds its own bytes. While
+answers wait and no stream is begun, it is not given back, and bounds the bytes of such streams."""
 _SMALL_BYTES: Final = 32
 """A piece of a body that is no longer leads to nothing."""
 

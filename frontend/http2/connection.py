@@ -57,7 +57,7 @@ FIELDS_AT_ONCE: Final = 1000
 """Fields of header blocks that are decoded in one turn: a few milliseconds, during which other
 connections wait."""
 STREAMS_AT_ONCE: Final = 256
-"""The same of requests: the server's part of one that it refuses takes 20 µs."""
+"""Requests that are begun in one turn: the server's part of a refused one takes 20 µs."""
 LIST_BYTES: Final = 1 << 14
 """Most bytes that fields may count together, as clients learn; the server refuses more."""
 _BEGUN_BYTES: Final = 1 << 10
@@ -67,7 +67,7 @@ _LEAVING: Final = b"leaving?"
 
 
 class Connection(Bodies[H]):
-    """See the module.
+    """Server's side of one HTTP/2 connection as a state machine; see the module.
 
     Args:
         read: what the server makes of the head of a request; raises `StreamFault` where that is no

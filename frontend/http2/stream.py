@@ -27,7 +27,7 @@ Bytes = bytes | memoryview
 
 
 class Stream(Generic[H]):
-    """See the module.
+    """Stream of an HTTP/2 connection: one request and its answer.
 
     Attributes:
         number: of the stream.

@@ -23,7 +23,7 @@ _LOOK_EVERY_S: Final = 0.1
 
 
 class Agent:
-    """See the module.
+    """Server for HAProxy's agent-check.
 
     Args:
         listener: bound, and listening.

@@ -13,7 +13,7 @@ from ringbatch.shm.segment import Segment
 
 
 class LoadReader:
-    """See the module. It keeps its latest samples, to compare recent batches with warm-up.
+    """Reader of an engine's load. It keeps its latest samples, to compare them with warm-up.
 
     Args:
         segment: attached.

@@ -75,7 +75,7 @@ def rates(before: Counts, now: Counts, row_ns: dict[int, int]) -> Rates:
 
 
 class LoadReports:
-    """See the module.
+    """Load reports of one process, remade ten times a second at most.
 
     Args:
         segment: attached.

@@ -6,11 +6,11 @@ Seen = TypeVar("Seen")
 
 
 class Window(Generic[Seen]):
-    """See the module. However often somebody looks, two looks are remembered.
+    """Rolling window over looks at a value. It remembers two looks, however many there are.
 
     Args:
-        least_ns: so long ago it was seen at least, once somebody has looked for so long; and twice
-            as long ago at most, where somebody looks often.
+        least_ns: least age of the older look, once there are looks of that age; if looks are
+            frequent, it is at most twice as old.
     """
 
     def __init__(self, least_ns: int) -> None:

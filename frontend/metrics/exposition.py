@@ -152,7 +152,7 @@ MODEL_NAMES: Final = {
         _NS,
     ),
 }
-"""The same, and the unit of one count."""
+"""Names and texts of metrics by counter, with the unit of one count."""
 DEATHS: Final = {
     ModelCounter.CRASHED: "crashed",
     ModelCounter.KILLED: "killed",

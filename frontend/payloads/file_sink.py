@@ -17,7 +17,7 @@ _MODE = 0o640
 
 
 class FileSink:
-    """See the module.
+    """Sink that appends to a file of JSON Lines, and rotates it.
 
     Args:
         path: of the file that is written; older ones have ``.1``, ``.2`` and so on behind it.

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Gathering(Generic[T]):
-    """See the module.
+    """Gatherer of exchanges, which passes on many at once.
 
     Args:
         records: makes records of exchanges; a message is one or several, one after another.

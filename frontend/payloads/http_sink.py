@@ -21,7 +21,7 @@ _MOST_BYTES: Final = 1 << 16
 
 
 class HttpSink:
-    """See the module; for one thread.
+    """Sink that posts CloudEvents to an HTTP server, for one thread.
 
     Args:
         address: http or https, with or without a path.

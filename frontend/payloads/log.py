@@ -42,7 +42,7 @@ class Sink(Protocol[T]):
 
 
 class PayloadLog(Delivering[T]):
-    """See the module.
+    """Payload log of the control process: a thread that delivers events to a sink.
 
     Args:
         place: of the sink.

@@ -79,7 +79,7 @@ class Ended(NamedTuple):
 
 
 class PayloadRecorder:
-    """See the module.
+    """Payload recorder of a serving process: draws requests, and passes exchanges on.
 
     Attributes:
         most_bytes: of a body that are kept.

@@ -39,7 +39,7 @@ CONNECT_S: Final = 5.0
 SILENCE_S: Final = 300.0
 """Longest silence of the other server."""
 READY_S: Final = 1.0
-"""The same where it is asked whether it is ready, within the two seconds that probes wait."""
+"""Longest silence after a readiness probe, within the two seconds that probes wait."""
 
 _MAX_HEAD_BYTES: Final = 1 << 16
 _CHUNK_BYTES: Final = 1 << 16

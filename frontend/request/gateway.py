@@ -37,7 +37,7 @@ log = logging.getLogger("ringbatch.frontend")
 SWEEP_NS: Final = 1_000_000_000
 """The longest time between two looks at everything in flight."""
 RESWEEP_NS: Final = 250_000_000
-"""The same, while answers have come without a wake-up."""
+"""The longest time between two such looks while answers have come without a wake-up."""
 BUNCH: Final = 8
 """The fewest requests for which a turn is cut."""
 SETTLED_TOGETHER: Final = 64

@@ -24,7 +24,7 @@ from ringbatch.shm.model_spec import ModelSpec, loads
 LARGE_BODY_BYTES: Final = 1 << 16
 """The largest body of JSON that the event loop reads. The slowest bodies take 100 ns a byte."""
 LARGE_TEXTS_BYTES: Final = 1 << 15
-"""The same of a body with texts. The slowest take 270 ns a byte, as five bytes may be a text."""
+"""The largest body with texts that the event loop reads: at 270 ns a byte in the worst case."""
 _MODELS: Final = 64
 
 

@@ -47,7 +47,7 @@ class RequestOutcome(NamedTuple):
 
 
 class RequestOutcomes:
-    """See the module.
+    """Recorder of the outcomes of all requests of a process, for metrics and logs.
 
     Attributes:
         must_log: whether the request that ended last was not answered with 200, or took so

@@ -48,7 +48,7 @@ def heir(
 
 
 class Http2Connection(ServedConnection[RestHead, ServedStream]):
-    """See the module.
+    """HTTP/2 connection whose streams the ASGI application serves.
 
     Args:
         settings: shared by all connections.

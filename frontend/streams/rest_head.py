@@ -21,7 +21,7 @@ _NOT_A_PATH: Final = (
 
 @dataclass(frozen=True, slots=True)
 class RestHead:
-    """See the module; shared by all requests whose head was the same.
+    """Head of an HTTP/2 request for ASGI, shared by all requests with the same head.
 
     Attributes:
         method, path, raw_path, query: as ASGI has them.

@@ -44,7 +44,7 @@ LEAVE_S: Final = 1.0
 
 
 class ServedConnection(asyncio.Protocol, Generic[H, S]):
-    """See the module. A subclass says how a stream is begun.
+    """Transport of one HTTP/2 connection. A subclass decides how a stream begins.
 
     Args:
         core: the connection as a state machine.

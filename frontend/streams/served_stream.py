@@ -61,7 +61,7 @@ class StreamConnection(Protocol):
 
 
 class ServedStream:
-    """See the module.
+    """HTTP/2 stream that the ASGI application serves.
 
     Args:
         owner: its connection.

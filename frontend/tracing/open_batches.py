@@ -19,7 +19,7 @@ Members = list[RequestRecord]
 
 
 class OpenBatches:
-    """See the module."""
+    """Batches whose traced requests are being gathered; see the module."""
 
     def __init__(self) -> None:
         self._open: OrderedDict[int, tuple[int, Members]] = OrderedDict()

@@ -22,7 +22,7 @@ _MOST_BYTES: Final = 1 << 16
 
 
 class Sender:
-    """See the module; for one thread.
+    """Sender of messages to an OpenTelemetry collector, for one thread.
 
     Args:
         endpoint: where, without OTLP's path.

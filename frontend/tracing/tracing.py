@@ -37,7 +37,7 @@ Trace = Sequence[Span]
 
 
 class Tracing:
-    """See the module.
+    """Tracing in the control process: reads traced requests, and has their spans sent.
 
     Args:
         segment: attached; its layout has room for traced requests.

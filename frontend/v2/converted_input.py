@@ -28,7 +28,7 @@ def convertible(datatype: Datatype, spec: ModelSpec) -> tuple[str, ...]:
 
 
 class ConvertedInput(Input):
-    """See the module.
+    """Input whose values come in another datatype than the model's.
 
     Args:
         tensor: the input.

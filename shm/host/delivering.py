@@ -28,7 +28,7 @@ class NotTakenError(Exception):
 
 
 class Delivering(Generic[T]):
-    """See the module. A subclass may have its thread fetch the items too.
+    """Delivery thread with a bounded queue. A subclass may have its thread fetch items too.
 
     Attributes:
         delivered: items that were taken.

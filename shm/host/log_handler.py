@@ -40,7 +40,7 @@ class _Line(NamedTuple):
 
 
 class LogHandler(logging.Handler):
-    """See the module. What a process forks has a thread of its own, and nothing of what waited.
+    """Log handler with a writer thread. A forked child gets a thread of its own and an empty queue.
 
     Args:
         formatter: makes the lines.

@@ -14,7 +14,7 @@ from ringbatch.shm.errors import StartupError
 SUPPORTED_MACHINES = frozenset({"x86_64", "AMD64", "aarch64", "arm64"})
 """Names that kernels give to x86-64 and to little-endian AArch64."""
 SUPPORTED = "a 64-bit Python on x86-64 or AArch64"
-"""The same, and the kind of Python, for messages."""
+"""Supported machines and Python, for messages."""
 
 
 def is_supported(machine: str, largest_index: int = sys.maxsize) -> bool:

@@ -33,7 +33,7 @@ ANSWERED: Final = "answered"
 RAISED: Final = "raised"
 REFUSED: Final = "refused"
 EMPTY: Final = "empty"
-"""It holds nothing: it was started again."""
+"""Error of an actor that holds no model, as it was started again."""
 
 _TICK_S: Final = 0.5
 
