@@ -102,7 +102,7 @@ class AccountLimiter:
         self.table = table
         self._standings: OrderedDict[int, _Standing] = OrderedDict()
         self._held: dict[int, _Standing] = {}
-        """By reference, the account of each request in flight."""
+        """Account of each request in flight, by reference."""
 
     @property
     def accounts(self) -> int:

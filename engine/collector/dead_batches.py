@@ -32,7 +32,7 @@ class DeadBatches:
         self._quarantine = quarantine
         self._dispatcher = dispatcher
         self._deaths: dict[int, int] = {}
-        """By reference, the weight of the deaths that a request may have caused. Some of these
+        """Weight of the deaths that a request may have caused, by reference. Some of these
         requests may have their answers already."""
 
     def take_back(self, worker: Worker, now_ns: int, *, hung: bool, killed: bool) -> bool:

@@ -65,7 +65,7 @@ class Dispatcher:
         self.next_batch = 0
         """The number of the batch that is dispatched next."""
         self.limits = Instants()
-        """By worker number, the instant from which the worker's batch has run too long."""
+        """Instants from which a worker's batch has run too long, by the worker's number."""
 
     def publish_initial_state(self, model: Model) -> None:
         """Publish how many workers a model has, before the first step."""

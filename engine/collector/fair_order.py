@@ -88,7 +88,7 @@ class FairOrder(ByReference):
         self._latest = 0
         """The place in the order of arrivals of the latest request that has gone."""
         self._turns: list[tuple[int, int]] = []
-        """For each batch with a request later than all that went before: its place and when."""
+        """Place and time in ns of each batch with a request later than all that went before."""
         self._lines: dict[int, _Line] = {}
         self._heaps: list[_Heap] = [[] for _ in usage.classes]
         super().__init__(requests)

@@ -31,9 +31,9 @@ from ringbatch.shm.slot import Reason
 from ringbatch.shm.tuples import unchecked_tuple
 
 NEXT_UP_TO_NS: Final = 20_000_000
-"""Batches that take longer lose nothing that counts between two of them."""
+"""Longest cycle in ns with a next batch: longer ones lose little between two of them."""
 NEXT_FROM_NS: Final = 1_000_000
-"""For shorter ones, to ring while the worker is busy costs more than it brings."""
+"""Shortest cycle in ns with a next batch: in a shorter one its wake-ups cost more than it saves."""
 
 
 class Batch(NamedTuple):
@@ -63,7 +63,7 @@ class Place(NamedTuple):
 
 
 InFlight = dict[int, Place | None]
-"""By reference, the places of the requests taken in and not yet answered; None for requests that
+"""Places of the requests taken in and not yet answered, by reference; None for requests that
 this collector has never put into a queue."""
 
 

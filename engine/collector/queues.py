@@ -82,7 +82,7 @@ class Queues:
         """Changed queues that `take_grown` has not returned yet: they may be full."""
         self._deadlines = Instants()
         self._oldest = [Instants() for _ in range(1 if share is None else _COSTS + 1)]
-        """By cost, the instants at which the queues' oldest requests were accepted."""
+        """Instants at which the queues' oldest requests were accepted, by cost."""
         self.word = NOBODY
         self._cost: Cost = _rows_of if share is None else partial(_cost_of, share)
         self._least_cost = 1.0 if share is None else _LEAST_SHARE
@@ -91,7 +91,7 @@ class Queues:
         self._order: FairOrder | None = None
         """All requests, from the first time that accounts take turns in several queues."""
         self._keys: dict[int, Key] = {}
-        """For each request in `_order`, by reference, the key of its queue."""
+        """Key of the queue of each request in `_order`, by reference."""
         self.overtaken: dict[int, int] = {}
         self.rows = 0
 

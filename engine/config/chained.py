@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 OF_REQUEST: Final = "request."
-"""Before the name of a tensor that comes with the request."""
+"""Prefix of the name of a tensor that comes with the request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""From a section with `steps` in the place of a path to a chain, or to what is wrong with it."""
+"""Reader of chains: sections of models with `steps` in place of a path; reports their problems."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final

@@ -13,9 +13,9 @@ REQUEST_BYTES: Final = 16 * MIB
 """The limit of requests where none is set."""
 _LANE_BYTES: Final = 4 * MIB
 _LEAST_REQUEST_BYTES: Final = MIB // 16
-"""The limit of requests is not lowered beyond, however small /dev/shm is."""
+"""Least limit of requests in bytes that a small /dev/shm leads to."""
 _LANES_EACH: Final = 2
-"""For every frontend for HTTP: while Gunicorn replaces them, old and new run side by side."""
+"""Lanes for every frontend for HTTP: while Gunicorn replaces one, old and new run side by side."""
 _SPARE_MODELS: Final = 16
 """Places for models beyond twice those that are configured; they are small."""
 _SPARE_TABLE_BYTES: Final = 1 << 16

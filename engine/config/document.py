@@ -1,4 +1,4 @@
-"""From a TOML document to a checked, frozen configuration, or to all that is wrong with it.
+"""Configuration document: makes a checked, frozen configuration of TOML, or reports all problems.
 
 `conclude` reports every problem of a document in one `ConfigError`, because one start for each
 mistake tries patience. What a key may hold stands in `ringbatch.engine.config.settings`; here are

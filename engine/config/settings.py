@@ -385,7 +385,7 @@ class ModelConfig(BatchedConfig):
 
     @property
     def in_ray(self) -> tuple[bool, ...]:
-        """For each of its workers, in order, whether it drives an actor in a Ray cluster."""
+        """Flags of the workers, in order: true for one that drives an actor in a Ray cluster."""
         if self.platform == "ray":
             return (True,) * worker_places.most(self.workers)
         return worker_places.in_ray(self.workers, self.ray_workers or 0)

@@ -11,7 +11,7 @@ BUCKETS: Final = (
 )
 """Tokens. From 16 on, texts of one bucket differ in what they cost by half at the most."""
 BATCH_TOKENS: Final = 256
-"""In a larger batch a token costs a CPU no less, and the next requests wait longer."""
+"""Tokens of a batch; in a larger one a token costs a CPU no less, and the next requests wait."""
 _DECIDED: Final = ("pad_variable_length", "padding_values", "lengths_input", "warm_up_file")
 
 

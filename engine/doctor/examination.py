@@ -48,7 +48,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     *engine_checks.CHECKS,
     *gpu_checks.CHECKS,
 )
-"""In the order in which they are printed."""
+"""Checks in the order in which they are printed."""
 
 _CONFIGURATION: Final = Topic("configuration", "an engine starts with a sound one alone")
 _DOCTOR: Final = Topic("doctor", "the findings are not complete")

@@ -20,7 +20,7 @@ _TASKS: Final = 4
 _FILES_OF_ONE_ENGINE: Final = 4
 """The segment, the life pipe, the collector's semaphore and the control socket."""
 _HEARTBEATS: Final = 2
-"""For each frontend for HTTP, as long as Gunicorn replaces it."""
+"""Gunicorn's heartbeat files for each frontend for HTTP while another replaces it."""
 
 
 def needs(

@@ -51,7 +51,7 @@ class ReportKind(IntEnum):
 
 
 NO_BATCH_NUMBER: Final = (1 << 64) - 1
-"""In place of a batch's number: no batch has it."""
+"""Number that no batch has, in place of a batch's number."""
 TOO_LATE: Final = "the deadline passed before a worker was free"
 """Text for a request that is not run because its deadline has passed."""
 _REASONS: Final = tuple(Reason)

@@ -94,7 +94,7 @@ class Lengths:
         self._edges = tuple(edges)
         self._shapes = [tensor.shape for tensor in inputs]
         by_axis: dict[int, list[int]] = {}
-        """By axis, the open dimensions of inputs that lie at it."""
+        """Open dimensions of the inputs, by axis."""
         count = 0
         for tensor in inputs:
             for axis, size in enumerate(tensor.shape, start=1):

@@ -33,7 +33,7 @@ Function = Callable[[Any], Any]
 
 _INPUT: Final = "x"
 _DATATYPES: Final = {"b": "BOOL", "i": "INT64", "u": "INT64", "f": "FP64"}
-"""By the kind of a numpy dtype; every other is BYTES."""
+"""Datatypes by the kind of a numpy dtype; every other kind is BYTES."""
 
 
 def open_sklearn(path: Path, options: Options) -> Model:

@@ -26,7 +26,7 @@ between them. Workers that are just busy predict two."""
 TARGET_SHARE: Final = 4
 """The default target is at most the timeout of requests divided by this."""
 AFTER_DOWN: Final = 4
-"""After workers were let go, the next wait for at least the period divided by this."""
+"""Divisor of the period: the least wait after workers were let go, before others are."""
 LEAST_WINDOW_NS: Final = 1_000_000_000
 """Shortest window over which a load is measured."""
 WINDOW_BATCHES: Final = 4

@@ -15,7 +15,7 @@ from ringbatch.engine.systemd.health import Health
 
 _S: Final = 1_000_000_000
 _STATUS_EVERY_NS: Final = 1 * _S
-"""While something takes its time: a status line that stands still looks like a hang."""
+"""Period of the status line during long work: a line that stands still looks like a hang."""
 _EXTENSION_S: Final = 20
 """Extension of each request for time. It ends a supervisor that does not come back from a wait, as
 the supervisor has limits of its own."""

@@ -51,7 +51,7 @@ class StepGatherer(Gatherer):
         self._asks = any(source.step == REQUEST for source in sources)
         self._combined: dict[tuple[int, int, bytes, tuple[bytes, ...]], Placement] = {}
         self._uniform: dict[tuple[int, int, int, int], Placement] = {}
-        """By rows, bytes of the request, distance and result capacity, those found sensible."""
+        """Placements found valid, by rows, bytes of the request, distance and result capacity."""
 
     @property
     def static(self) -> bool:

@@ -25,7 +25,7 @@ logger = logging.getLogger("ringbatch.worker")
 _MEASURED_ROWS: Final = 8
 """Rows of the batches that are copied to find the quicker way."""
 _DISPATCH_NS: Final = 200_000
-"""From the instant at which the collector is to give a batch, until the worker copies its rows."""
+"""Time from the collector's decision to give a batch until the worker copies its rows."""
 
 
 @dataclass(frozen=True, slots=True)

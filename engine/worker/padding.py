@@ -30,7 +30,7 @@ Array = NDArray[Any]
 FREE_BYTES: Final = 1 << 28
 """Bytes that a padded batch may always take, however little its requests hold."""
 GROWTH: Final = 64
-"""By how much a larger one may grow: requests of several open dimensions can be small, and yet make
+"""Growth factor of larger batches: requests of several open dimensions can be small, and yet make
 a batch that no memory holds. What would grow more is run in halves."""
 _LENGTHS: Final = ("INT32", "INT64")
 

@@ -54,7 +54,7 @@ class Difference:
 
     @property
     def words(self) -> str:
-        """It, for people."""
+        """Difference in words, for people."""
         if not self.excess:
             return f"output {self.output}: no difference"
         place = f"sample {self.sample} {self.where}"

@@ -47,7 +47,7 @@ class PartsRunner(Runner):
         super().__init__(model, name, slots, clock_ns, settings)
         self._pause = pause
         self._streams: dict[int, PartStream] = {}
-        """By reference, the requests of the run that want parts and are not answered."""
+        """Streams of the run's requests that want parts and are not answered, by reference."""
         self._progress_ns = 0
         self._set_up(model)
 

@@ -27,7 +27,7 @@ from ringbatch.shm.uniform_batch import FEW, UniformBatch
 
 Array = NDArray[Any]
 _LENGTH_BYTES = 4
-"""Before each element of a BYTES tensor."""
+"""Size of the length before each element of a BYTES tensor."""
 _PLACEMENTS_KEPT = 1024
 _SMALL_BYTES = 4096
 
@@ -49,7 +49,7 @@ class Gatherer:
         self._dtypes = [_stored(tensor) for tensor in inputs]
         self._widens = any(tensor.datatype.name == "BF16" for tensor in inputs)
         self._known: dict[tuple[int, bytes], Placement] = {}
-        """By rows and prefix, those found sensible."""
+        """Placements found valid, by rows and prefix."""
 
     @property
     def static(self) -> bool:

@@ -21,7 +21,7 @@ T = TypeVar("T")
 _DTYPES: Final = {datatype: dtype for dtype, datatype in DATATYPES.items()}
 _NS_PER_MS: Final = 1e6
 _RUNS_BEFORE_CAPTURE: Final = 3
-"""In which libraries choose algorithms and allocate what they keep, which no capture may hold."""
+"""Runs in which libraries choose algorithms and allocate workspaces, which no capture may hold."""
 
 
 class Program(Protocol):

@@ -34,7 +34,7 @@ DATATYPES: Final = {
     "float32": "FP32",
     "float64": "FP64",
 }
-"""By the name of a torch dtype."""
+"""Datatypes by the name of a torch dtype."""
 
 _SAFE_LOAD: Final = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 

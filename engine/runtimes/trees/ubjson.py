@@ -21,7 +21,7 @@ _MAX_DEPTH: Final = 64
 
 
 class NotWhole(ValueError):
-    """Not one whole value: it ends too early, goes on, or is not UBJSON; the text says where."""
+    """The bytes are not one whole value: too few, too many, or not UBJSON; the text says where."""
 
 
 def walk(content: bytes) -> None:

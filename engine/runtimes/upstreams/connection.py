@@ -37,7 +37,7 @@ _DIGITS: Final = 20
 CONNECT_S: Final = 5.0
 """A server that does not take a connection in this time is taken for down."""
 _RECEIVE_BYTES: Final = 1 << 16
-"""With a larger buffer, malloc would map memory for every answer, however short."""
+"""Size of a receive buffer; for a larger one malloc would map memory with every answer."""
 _LONGEST_WAIT_S: Final = 86_400.0
 """poll's timeout has too few bits for more than 24 days."""
 _INTERIM: Final = range(100, 200)
