@@ -33,7 +33,7 @@ _WINDOW_SHARE: Final = 2
 
 
 class ClientCodec(Protocol):
-    """Between what a program gives and gets, and slots."""
+    """Codec between a program's values and the bytes in slots."""
 
     def parse(self, inputs: Any) -> tuple[Part, ...]:
         """Return the parts for slots, in order; raises `InvalidRequest`."""
@@ -114,7 +114,7 @@ class ClientRequest(Waiter):
         self._again: list[tuple[int, int]] = []
         """Parts to be sent once more, and the room for their answers."""
         self._slots: dict[int, tuple[int, int]] = {}
-        """By slot, the part in it and the room for its answer."""
+        """Part in each slot, and the room for its answer, by slot."""
         self._error: RequestError | None = None
 
     def advance(self) -> None:

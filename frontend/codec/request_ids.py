@@ -19,7 +19,7 @@ _ID: Final = re.compile(rb"[!-~]{1,%d}" % MAX_ID)
 _TRACE: Final = re.compile(
     rb"(?!ff)([0-9a-f]{2})-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]{0,64})?"
 )
-"""As W3C Trace Context has it; a later version than 00 may add to it."""
+"""Header `traceparent` of W3C Trace Context; a later version than 00 may add to it."""
 _FIRST_VERSION: Final = b"00"
 _USUAL_TRACE: Final = re.compile(rb"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 """The usual form of a trace. Without groups, a match takes half the time."""

@@ -19,7 +19,7 @@ FIRST_RESULT_BYTES: Final = 4096
 _REMEMBERED: Final = 256
 """So many answers count; when they are reached, each counts half."""
 _REVIEW: Final = 32
-"""After so many answers that fitted, or sooner after the first, it is looked at whether they
+"""Answers that fitted, or fewer after the first, until the history looks at whether they
 need as much."""
 _RARE_SHARE: Final = 64
 """Rarity of answers that are larger than the memory claimed for them: one in this number."""
@@ -44,7 +44,7 @@ class SizeHistory:
         self._recent: list[int] = []
         """Answers that are not counted yet."""
         self._counts: dict[int, int] = {}
-        """By size, rounded up, how many answers had it."""
+        """Number of answers by their size, rounded up."""
         self._due = 1
         self.likely = 0
         self.usual = 0
@@ -99,7 +99,7 @@ class ResultSizes:
         self._chain = chain
         self._exact_bytes: dict[int, int] = {}
         self._seen: dict[int, SizeHistory] = {}
-        """By the binary digits of a request's size in KiB."""
+        """Histories by the binary digits of a request's size in KiB."""
 
     def result_bytes(self, rows: int, request_bytes: int) -> int:
         """Return the bytes to claim for an answer: exact by the signature, else by experience."""

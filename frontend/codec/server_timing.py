@@ -8,7 +8,7 @@ from typing import Final
 from ringbatch.shm.latency_breakdown import TIMES, Breakdown, reason_name
 
 MILLISECONDS: Final = tuple(b"%.3f" % (us / 1000) for us in range(10_000))
-"""As they are written, by microseconds: to look them up takes a twentieth of writing them."""
+"""Milliseconds as text, by microseconds: a look-up takes a twentieth of the time of formatting."""
 _IN_TABLE: Final = len(MILLISECONDS)
 BEFORE_ID: Final = b', batch;desc="'
 """Text between the time of `write` and the id of the batch."""

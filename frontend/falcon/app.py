@@ -231,7 +231,7 @@ class PredictionResource:
     async def on_post(
         self, req: Request, resp: Response, name: str = "", version: str = ""
     ) -> None:
-        """As the fast lane answers, byte for byte."""
+        """Answer as the fast lane does, byte for byte."""
         timeout_ns = timeout_ns_of(req.get_header(TIMEOUT_HEADER))
         wanted = address(name, version)
         # The refusal comes before the body, so that the client need not send it.

@@ -162,7 +162,7 @@ class CompletionCodec:
 
 
 class AnswerWriting:
-    """Between the pipeline, which gives tokens, and the exchange, which takes answers.
+    """Adapter between the pipeline, which gives tokens, and the exchange, which takes answers.
 
     Args:
         framing: of the request; has the writer once it is read.

@@ -95,7 +95,7 @@ class CudaRegister:
 
 
 class CudaUnregister:
-    """As there are none, there is nothing to do."""
+    """Removal of CUDA regions: there are none, so there is nothing to do."""
 
     async def on_post(self, _req: Request, _resp: Response, name: str | None = None) -> None:
         """Unregister nothing. Success has no body."""

@@ -228,7 +228,7 @@ class Inferences(ModelResource):
         return Protocol.V2_BINARY if binary else Protocol.V2
 
     async def on_post(self, req: Request, resp: Response, name: str, version: str = "") -> None:
-        """As the fast lane answers, byte for byte."""
+        """Answer as the fast lane does, byte for byte."""
         wanted = address(name, version)
         json_bytes = _json_bytes(req.get_header(LENGTH_HEADER))
         timeout_ns = timeout_ns_of(req.get_header(TIMEOUT_HEADER))

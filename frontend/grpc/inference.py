@@ -206,7 +206,7 @@ class Pending(Framing):
 
     @property
     def answer(self) -> GrpcAnswer | None:
-        """Its answer; None if it has none, because nobody waits any more."""
+        """Answer of the call; None if it has none, because nobody waits any more."""
         return self._answer
 
     @property

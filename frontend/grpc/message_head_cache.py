@@ -30,7 +30,7 @@ _LONG: Final = 0x80
 """The least length that takes more than one byte."""
 _SOME_ID: Final = b"\x1a\x01i"
 _OTHERS: Final = bytes(range(255, -1, -1))
-"""For each byte another one."""
+"""Translation table that turns each byte into another one."""
 _REMEMBERED: Final = 256
 
 

@@ -177,7 +177,7 @@ def requests_of(
 
 
 class NoRequests:
-    """For a model without declared inputs, which has no tensors.
+    """Refusal of requests for a model without declared inputs, which has no tensors.
 
     Args:
         spec: the model.

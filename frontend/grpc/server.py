@@ -55,7 +55,7 @@ from ringbatch.shm.host.process import (
 from ringbatch.shm.host.supervisor_line import SupervisorLine
 
 ROLE: Final = "grpc frontend"
-"""In the log."""
+"""Name of the process's role in the log."""
 PROTOCOLS: Final = ("h2",)
 """Protocols over TLS."""
 

@@ -46,7 +46,7 @@ class BodyBudget:
 
     @contextmanager
     def holding(self) -> "Iterator[Holding]":
-        """For one body whose size nobody knows yet; counted out at the end."""
+        """Hold room for one body whose size nobody knows yet; free it at the end."""
         holding = Holding(self)
         try:
             yield holding

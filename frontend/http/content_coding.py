@@ -23,7 +23,7 @@ CODINGS: Final = ("gzip", "deflate")
 MIN_ENCODED_BYTES: Final = 2048
 """Below this an answer is sent plain: it goes out in one or two packets either way."""
 SLOW_BYTES: Final = 1 << 18
-"""From here on encoding takes milliseconds, and is no work for an event loop."""
+"""Size of an answer from which encoding takes milliseconds, too long for an event loop."""
 
 _IDENTITY: Final = "identity"
 _WINDOWS: Final = {"gzip": 31, "deflate": 15}

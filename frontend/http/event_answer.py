@@ -103,8 +103,8 @@ class EventAnswer:
         self._head = head
         self._parts: list[bytes] = []
         self._unread_bytes = 0
-        """At least the bytes of parts that the client has not taken: those since the last look, and
-        those that waited then."""
+        """Upper bound of the bytes of parts that the client has not taken: the parts since the last
+        look, and those that waited then."""
         self._silence_s = 0
         self._stall = StallClock()
         self._keep_alive = True

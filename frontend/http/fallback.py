@@ -462,7 +462,7 @@ def _behind_head(cycle: Any) -> Receive:
 
 
 def _parser(protocol: FallbackProtocol) -> HttpRequestParser:
-    """As the base class makes its first one."""
+    """Make a parser as the base class makes its first one."""
     parser = HttpRequestParser(protocol)
     parser.set_dangerous_leniencies(lenient_data_after_close=True)
     return parser

@@ -69,5 +69,5 @@ TRANSITIONS: Final = {
         "_end": State.ENDED,
     },
 }
-"""From each state, by the method of `FastLane` that does it, the state that follows; there are no
+"""Transitions: from each state, by the method of `FastLane`, the state that follows; there are no
 others. Nothing looks here while requests are served: tests hold the code against it."""

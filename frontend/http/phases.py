@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 HEAD_TIMEOUT_S: Final = 10
 BODY_TIMEOUT_S: Final = 30
 LEAST_RECEIVED_BYTES: Final = 1 << 20
-"""In `BODY_TIMEOUT_S` so much of a body comes, or all the rest of it."""
+"""The least of a body, or all the rest of it, that a client sends in `BODY_TIMEOUT_S`."""
 WRITE_TIMEOUT_S: Final = 60
 LEAST_TAKEN_BYTES: Final = 1 << 16
 """The least of an answer, or all of it, that a client takes in `WRITE_TIMEOUT_S`."""

@@ -63,7 +63,7 @@ LIST_BYTES: Final = 1 << 14
 _BEGUN_BYTES: Final = 1 << 10
 """Least bytes that begin a large body."""
 _LEAVING: Final = b"leaving?"
-"""In a ping: a client that answers it has read that no further stream is wanted."""
+"""Payload of a ping: a client that answers it has read that no further stream is wanted."""
 
 
 class Connection(Bodies[H]):

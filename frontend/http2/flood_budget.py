@@ -11,7 +11,7 @@ from typing import Final
 from ringbatch.frontend.http2.frames import ENHANCE_YOUR_CALM, ConnectionFault
 
 MOST: Final = 10_000
-"""At first, and at most."""
+"""Budget of a new connection, which is also the most that it can have."""
 EACH_SECOND: Final = 1_000
 FRAME: Final = 1
 """Price of a frame that leads to nothing."""
@@ -21,12 +21,12 @@ FIELD: Final = 6
 """Price of each field of a header block beyond `FREE_FIELDS`: it takes as long as so many
 frames."""
 FREE_FIELDS: Final = 256
-"""Over HTTP nobody is served who sends more."""
+"""Fields of a block that cost nothing; over HTTP a request with more is refused."""
 LIST_BYTES: Final = 1 << 6
-"""For so many that the fields of a request count beyond `FREE_LIST_BYTES`, it costs one: what a few
-bytes of the header table stand for costs its sender nothing."""
+"""Bytes of fields beyond `FREE_LIST_BYTES` that cost one: a few bytes can stand for a large field
+of the header table, which costs its sender nothing."""
 FREE_LIST_BYTES: Final = 1 << 14
-"""As browsers send at the most."""
+"""Size of a request's fields that costs nothing; browsers send at most this."""
 MOST_PACKED: Final = 2
 """So many times its bytes in a block a value has at the most, by Huffman's code. Long cookies have
 no room in the header table, so a proxy sends of them about what they count, and pays nothing."""
@@ -43,7 +43,7 @@ class FloodBudget:
     """Rest of the budget for one connection.
 
     Attributes:
-        left: so much.
+        left: price units that the connection can still spend.
     """
 
     __slots__ = ("left",)

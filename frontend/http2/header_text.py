@@ -9,7 +9,7 @@ from typing import Final
 STATUS_200: Final = b"\x88"
 """``:status: 200``, which the static table has."""
 NO_TABLE: Final = b"\x20"
-"""Before the first field of a block: from here on the dynamic table has no room."""
+"""Size update before the first field of a block: from here on the dynamic table has no room."""
 _ONE_BYTE: Final = 0x7F
 
 

@@ -35,8 +35,8 @@ MOST_STREAMS: Final = 1024
 _LINGERING: Final = 2 * MOST_STREAMS
 _WAITING_BYTES: Final = 1 << 24
 ANSWERS: Final = 4
-"""As many of the largest may wait, where they are more than `_WAITING_BYTES`: while a client takes
-one, the next is made."""
+"""Answers of the largest size that may wait, if they are more than `_WAITING_BYTES`: while a client
+takes one, the next is made."""
 _WORTH_BYTES: Final = 1 << 10
 """A shorter frame was all that its client had room for."""
 _END: Final = END_HEADERS | END_STREAM

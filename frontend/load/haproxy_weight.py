@@ -18,9 +18,9 @@ SLOWDOWN_POWER: Final = 2.5
 """More than 1, as requests do not wait one for another: a quick engine answers many of them with
 the batch after the one that runs, where a slow one lets a second wait for a whole slow batch."""
 USUAL_BATCHES: Final = 2.0
-"""Until a request is answered: the one that runs, and its own. Only more than that is a queue."""
+"""Batches until a request is answered: the one that runs, and its own. Only more is a queue."""
 QUEUE_POWER: Final = 2.0
-"""As one engine's queue grows, its share is to fall to that of a slow one before it is long."""
+"""Exponent of the queue: an engine's share is to fall to that of a slow one before it is long."""
 
 
 class ModelLoad(NamedTuple):
@@ -40,7 +40,7 @@ class ModelLoad(NamedTuple):
 
     @property
     def percent(self) -> int:
-        """Its share, from `LEAST` to `FULL`."""
+        """Weight of the model, from `LEAST` to `FULL`."""
         slowdown, batches = self.pace
         queue = max(batches / USUAL_BATCHES, 1.0)
         return max(int(FULL / (slowdown**SLOWDOWN_POWER * queue**QUEUE_POWER)), LEAST)
@@ -74,7 +74,7 @@ class EngineLoad(NamedTuple):
 
     @property
     def percent(self) -> int:
-        """Its share: 0 where it is to get no requests, else that of the model with the least."""
+        """Weight of the engine: 0 if no requests are to come, else its models' least weight."""
         if self.draining or self.obstacle:
             return 0
         return min((model.percent for model in self.models), default=FULL)

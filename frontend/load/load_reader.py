@@ -22,7 +22,7 @@ class LoadReader:
     def __init__(self, segment: Segment) -> None:
         self._segment: Final = segment
         self._followers: dict[int, SlowdownFollower] = {}
-        """By the reference of the model."""
+        """Followers of the models' slowdown, by the reference of the model."""
 
     def look(self, now_ns: int) -> EngineLoad:
         """Return the load now."""

@@ -75,7 +75,7 @@ LANE_NAMES: Final = {
         "Times an answer in parts went on elsewhere after its worker died.",
     ),
 }
-"""By counter, the name behind ``ringbatch_`` and what it says."""
+"""Name behind ``ringbatch_``, and the help text, of each counter of a lane."""
 COLLECTOR_NAMES: Final = {
     CollectorCounter.STEPS: ("collector_steps", "Wake-ups of the collector."),
     CollectorCounter.CORRUPT_RINGS: (

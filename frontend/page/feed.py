@@ -29,7 +29,7 @@ from ringbatch.shm.time_buckets import BOUNDS_S
 Json = dict[str, Any]
 
 RETRY_MS: Final = 2_000
-"""After which a browser that lost the stream asks for it again."""
+"""Delay after which a browser that lost the stream asks for it again."""
 BEGINNING: Final = f"retry: {RETRY_MS}\n\n".encode()
 HEARTBEAT: Final = b": still here\n\n"
 TERMS: Final = {

@@ -5,7 +5,7 @@ from typing import Final
 
 SPAN_MS: Final = 600_000
 MAX_BYTES: Final = 8 << 20
-"""With very many models the past is shorter."""
+"""Limit of the history's size; with very many models the past is shorter."""
 
 
 class History:

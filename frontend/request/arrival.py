@@ -146,7 +146,7 @@ class Arrival(Generic[A]):
 
     @property
     def model(self) -> ServedModel:
-        """For which it is."""
+        """Model that the request is for."""
         return self.read[0]
 
     @property

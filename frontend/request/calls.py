@@ -29,7 +29,7 @@ class Upload(Protocol):
 
     @property
     def memory(self) -> memoryview:
-        """For the bytes to come, of exactly their length."""
+        """Memory for the bytes to come, of exactly their length."""
 
     def arrived(self, reply: Reply) -> RequestHandle | None:
         """Send the request on its way, as its bytes are there; see `PredictionService.infer`."""

@@ -26,7 +26,7 @@ OFF: Final = (
     "or use ringbatch reload on the server's host"
 )
 _FOLDERS: Final = re.compile(r"(?<![^\s\"'(])(?:/[^\s/:\"']+)*/(?=[^\s/:\"']+)")
-"""In the reasons that a model file gives, which are written for the operator."""
+"""Folders in the reasons that a model file gives, which are written for the operator."""
 
 
 async def control_model(

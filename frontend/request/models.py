@@ -163,7 +163,7 @@ class Models:
 
     @property
     def models(self) -> dict[str, ServedModel]:
-        """By name, what serves requests that name no version."""
+        """Models that serve requests without a version, by name."""
         self.keep_up()
         return self._defaults
 

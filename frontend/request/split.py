@@ -145,7 +145,7 @@ class Piece(SlotRequest[A]):
 
     @property
     def extent(self) -> tuple[int, int]:
-        """Its bytes and those for its answer."""
+        """Bytes of the part, and bytes for its answer."""
         _, payload, _ = self._part
         return len(payload), self._result_bytes
 

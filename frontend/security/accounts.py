@@ -101,7 +101,7 @@ class Accounts:
         self._trusted = [ip_network(name, strict=False) for name in named if name != UNIX]
         self._known: dict[str, Peer] = {}
         self._addresses: dict[int, bytes] = {}
-        """For each account in `_known`, the part of the address that names the client."""
+        """Part of the address that names the client, for each account in `_known`."""
         self._keys_named = -1
         """The changes of the keys up to which `_key_names` is right."""
         self._key_names: dict[int, str] = {}

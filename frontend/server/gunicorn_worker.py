@@ -54,7 +54,7 @@ from ringbatch.shm.tallies import Protocol
 log = logging.getLogger("ringbatch.frontend")
 
 ROLE: Final = "frontend"
-"""In the log."""
+"""Name of the process's role in the log."""
 _PROTOCOLS: Final = {False: ("http/1.1",), True: ("h2", "http/1.1")}
 """Protocols over TLS."""
 

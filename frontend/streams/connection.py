@@ -141,7 +141,7 @@ class Http2Connection(ServedConnection[RestHead, ServedStream]):
         super().tick()
 
     def default_headers(self) -> list[tuple[bytes, bytes]]:
-        """As uvicorn has them."""
+        """Return uvicorn's default headers."""
         return self._server_state.default_headers
 
     def _is_full(self) -> bool:

@@ -76,7 +76,7 @@ class ServedConnection(asyncio.Protocol, Generic[H, S]):
         self._loop = loop
         self._flushing = False
         self._serving: dict[int, S] = {}
-        """By the numbers of the streams."""
+        """Served streams by their numbers."""
         self._held: dict[int, Stream[H]] = {}
         """Streams that are not begun yet, because too many bytes of answers wait for the client."""
         self._reliefs = 0

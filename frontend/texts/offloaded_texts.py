@@ -51,7 +51,7 @@ FORMS: Final = {
     "reranking": Form(reranking.read, reranking.Reranking, reranking.RerankingRendering),
     "classification": Form(classifying.read, classifying.Classifying, _classified),
 }
-"""By the names by which processes tell each other the form of a request."""
+"""Forms of requests by the names that processes send each other."""
 
 
 @lru_cache(_MODELS)

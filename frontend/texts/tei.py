@@ -31,7 +31,7 @@ _KNOWN: Final = (
     *("truncate", "truncation_direction", "prompt_name"),
 )
 _KINDS: Final = {"embedding": "embedding", "score": "reranker", "logits": "classifier"}
-"""By a model's output, the name of its type in TEI."""
+"""TEI's names of the types of models, by the model's output."""
 _SERVER_ERRORS: Final = 500
 _UNAVAILABLE: Final = 503
 

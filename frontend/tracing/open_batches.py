@@ -23,7 +23,7 @@ class OpenBatches:
 
     def __init__(self) -> None:
         self._open: OrderedDict[int, tuple[int, Members]] = OrderedDict()
-        """By the batch, since when it is held, and its members; in this order."""
+        """Open batches: since when each is held, and its members; the oldest first."""
         self._given: OrderedDict[int, None] = OrderedDict()
         """Batches given out recently, so that none is given out twice."""
 

@@ -11,7 +11,7 @@ from ringbatch.shm.host.delivering import NotTakenError
 
 HEADERS_VARIABLE: Final = "OTEL_EXPORTER_OTLP_HEADERS"
 RESOURCE_VARIABLE: Final = "OTEL_RESOURCE_ATTRIBUTES"
-"""In the environment, by OpenTelemetry's specification: what is sent and said besides."""
+"""OpenTelemetry's variables of the environment for additional headers and resource attributes."""
 _PATH: Final = "/v1/traces"
 _TYPE: Final = "application/x-protobuf"
 _TIMEOUT_S: Final = 5.0

@@ -55,7 +55,7 @@ class Tracing:
         self._batches = OpenBatches()
         self._batch_ids = BatchIds(segment.identity)
         self._names: dict[int, ModelName] = {}
-        """By the account of a model; of those that are gone too."""
+        """Names by the account of a model, of removed models too."""
 
     @property
     def delivered(self) -> int:

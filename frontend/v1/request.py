@@ -58,7 +58,7 @@ hold; and whether the answer is wanted in column format."""
 
 
 _LEFT_OUT: Final = object()
-"""In the place of a value for which the input's default stands."""
+"""Placeholder of a value that the request leaves out: the input's default stands for it."""
 
 
 class Column(NamedTuple):
@@ -98,7 +98,7 @@ def requests_of(spec: ModelSpec, max_in_flight: int = ANY_NUMBER) -> Requests:
 
 
 class NoRequests:
-    """For a model whose inputs JSON cannot carry.
+    """Refusal of requests for a model whose inputs JSON cannot carry.
 
     Args:
         reason: why every request is refused.

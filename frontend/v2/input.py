@@ -17,11 +17,11 @@ from ringbatch.shm.layout import MAX_BYTES
 from ringbatch.shm.tensor import ANY, DATATYPES, Tensor
 
 IN_JSON: Final = -1
-"""In the place of a size: the values stand in the JSON text."""
+"""Mark in the place of a size: the values stand in the JSON text."""
 IN_CLIENT_MEMORY: Final = -2
-"""In the place of a size: the bytes are in memory of the client's."""
+"""Mark in the place of a size: the bytes are in memory of the client's."""
 LEFT_OUT: Final = -3
-"""In the place of a size: the request does not have it, and its default stands for it."""
+"""Mark in the place of a size: the request leaves the input out, and its default stands for it."""
 
 _WHOLE: Final = {int}
 _STRINGS: Final = {str}

@@ -14,7 +14,7 @@ Json = dict[str, Any]
 _CHANNELS: Final = (1, 3)
 """Channels of a picture: grey, or colour."""
 _LEAST_PIXELS: Final = 8
-"""From which on a dimension is taken for the height or the width of a picture."""
+"""Least size of a dimension that is taken for the height or the width of a picture."""
 
 
 def model_configuration(spec: ModelSpec) -> Json:
