@@ -49,7 +49,7 @@ CLASS_NAMES: Final = {each.name.lower(): each for each in PriorityClass}
 """The classes by their names in settings and headers."""
 _CLASSES: Final = {int(each): each for each in PriorityClass}
 _ORDER: Final = (PriorityClass.INTERACTIVE, PriorityClass.NORMAL, PriorityClass.BULK)
-"""From the highest to the lowest; the first is level 1 of a request."""
+"""Classes from the highest to the lowest; the first is level 1 of a request."""
 LOWEST_LEVEL: Final = len(_ORDER)
 LEVELS: Final = {each.name.lower(): level for level, each in enumerate(_ORDER, 1)}
 """The levels of the classes, as requests name them in their body, from the highest class on."""

@@ -31,7 +31,7 @@ from ringbatch.shm.layout import WORD, aligned
 from ringbatch.shm.tensor import ANY, Tensor
 
 REQUEST: Final = -1
-"""In the place of a step's number: what the request itself holds."""
+"""Mark in the place of a step's number: the tensors of the request itself."""
 MAX_STEPS: Final = 64
 _STEP_BITS: Final = 56
 _REFERENCE_MASK: Final = (1 << _STEP_BITS) - 1

@@ -14,7 +14,7 @@ from ringbatch.shm.extents import RESERVE_SHARE
 from ringbatch.shm.layout import ALIGNMENT
 
 _ASIDE_SHARE: Final = 2
-"""At most one slot in so many is set aside."""
+"""Divisor of a lane's slots: at most one slot in so many is set aside."""
 
 
 class Division(NamedTuple):

@@ -32,7 +32,7 @@ class Named(Protocol):
 
     @property
     def engine(self) -> str:
-        """Its name."""
+        """Name of the engine."""
 
     @property
     def ready_ns(self) -> int:

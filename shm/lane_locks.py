@@ -67,7 +67,7 @@ class LaneLocks:
 
 
 _OURS: Final[dict[str, LaneLocks]] = {}
-"""By their doorbells, the lanes that this process owns."""
+"""Lanes that this process owns, by their doorbells."""
 os.register_at_fork(after_in_child=_OURS.clear)
 
 

@@ -60,7 +60,7 @@ class Breakdown(NamedTuple):
 
     @property
     def phases(self) -> tuple[int, ...]:
-        """In the order of `PHASES`."""
+        """Times of the phases, in the order of `PHASES`."""
         return (
             self.read,
             self.wait,

@@ -9,7 +9,7 @@ from typing import Final
 from ringbatch.shm.errors import Overloaded
 
 _MARGIN: Final = 8
-"""By one part in so many, answers may take longer than expected."""
+"""Divisor of the expected time: answers may take longer by one part in so many."""
 
 
 def lateness_ns(answer_ns: int, left_ns: int) -> int:

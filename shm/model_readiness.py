@@ -14,7 +14,7 @@ from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.readiness import TABLE, ModelState, first, retry_after_s
 
 _STALLED_NS: Final = int(2 * BEAT_S * 1e9)
-"""After so long a collector that moves has looked for something to do."""
+"""Longest time between two looks for work of a collector that moves."""
 _NO_WORKER: Final = "no worker holds it now"
 _WORDS: Final = {
     ModelState.LOADING: "no worker holds it yet",

@@ -16,9 +16,9 @@ class Role(IntEnum):
     """Roles of restarted processes."""
 
     COLLECTOR = 0
-    """Or the one that stood by to be it."""
+    """The collector, or the one that stood by to replace it."""
     FRONTEND = 1
-    """For HTTP."""
+    """Frontend for HTTP."""
     ARBITER = 2
     """Gunicorn's, with which its frontends end."""
     GRPC_FRONTEND = 3

@@ -28,7 +28,7 @@ from ringbatch.shm.descriptors import RingWords
 from ringbatch.shm.memory_order import acquiring, releasing
 
 _RUN: Final = 8
-"""As many words or more are stored sooner together than one by one."""
+"""Least number of words that are stored sooner together than one by one."""
 _HALVED: Final = 16
 """Most rings to compare one by one; a search among more goes by halves."""
 

@@ -29,7 +29,7 @@ from ringbatch.shm.layout import MAX_LANES
 PREFIX: Final = "ringbatch"
 DIRECTORY: Final = Path("/dev/shm")
 FLAGS: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-"""With which objects are opened."""
+"""Flags with which objects are opened."""
 WANTED: Final = (
     "engines need a tmpfs there in which this user may make files, as by mount -t tmpfs -o "
     "mode=1777 tmpfs /dev/shm"

@@ -90,14 +90,14 @@ class SlotMemory:
         """List of kept slots to which each returns; None if it is not kept."""
         self._division: Division = UNDIVIDED
         self._accounts: dict[int, int] = {}
-        """By reference, the account of each model among which the lane is divided."""
+        """Account of each model among which the lane is divided, by reference."""
         self._spare: list[int] = []
         """Free slots, without memory, that are there to be lent."""
         self._lent: dict[int, tuple[int, int, int]] = {}
-        """By slot, the account that it or its memory is lent to; then 1 if the slot is lent, and
+        """Account that each slot or its memory is lent to, by slot; then 1 if the slot is lent, and
         the bytes if the memory is, else 0."""
         self._lent_to: dict[int, tuple[int, int]] = {}
-        """By account, its slots and bytes of those that are lent."""
+        """Slots and bytes lent to each account."""
         self._lent_slots = 0
 
     def divide(self, accounts: dict[int, int]) -> None:

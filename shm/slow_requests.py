@@ -34,7 +34,7 @@ _HALF: Final = 64
 _WORD_MASK: Final = (1 << _HALF) - 1
 _SEQUENCE_MASK: Final = (1 << 62) - 1
 _REASON_NAMES: Final = ("", *(reason.name.lower() for reason in sorted(Reason)))
-"""By what stands in a record: 0, or a `Reason` and 1."""
+"""Names of reasons by the number in a record: 0 for none, else a `Reason` plus 1."""
 
 assert len(PHASES) == RequestRecordWords.BATCH - RequestRecordWords.PHASES
 assert [*sorted(Reason)] == [*range(len(Reason))]

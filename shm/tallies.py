@@ -33,12 +33,12 @@ class Protocol(IntEnum):
 
     V1 = 0
     V2 = 1
-    """With a body that is JSON and nothing else."""
+    """V2 over HTTP, with a body that is JSON and nothing else."""
     V2_BINARY = 2
-    """With tensors behind the JSON."""
+    """V2 over HTTP, with tensors behind the JSON."""
     GRPC = 3
     CLIENT = 4
-    """From a program on the same host, through `ringbatch.frontend.Client`."""
+    """Program on the same host, through `ringbatch.frontend.Client`."""
     HTTP = 5
     """Anything over HTTP that is no inference, or is not known to be one."""
 
@@ -256,7 +256,7 @@ class Tallies:
         self._layout = segment.layout
         self._lane = lane
         self._open: dict[int, tuple[int, tuple[Tally, ...]]] = {}
-        """By place, the account and its counts by protocol."""
+        """Account, and its counts by protocol, of each place."""
         self.nobody = self.of(self._layout.models, "", "")
         """Counts of requests for models that do not exist."""
 

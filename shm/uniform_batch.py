@@ -51,7 +51,7 @@ class UniformBatch(NamedTuple):
     sizes: Sizes
     request_offsets: Sequence[int] | NDArray[np.uint64]
     distance: int
-    """From where a request starts to where its result does."""
+    """Bytes from the start of a request to the start of its result."""
 
 
 class UniformBatchReader:

@@ -25,7 +25,7 @@ _OPEN: Final = _LIBC.sem_open
 _OPEN.restype = ctypes.c_void_p
 _CLOSE: Final = _LIBC.sem_close
 _WAIT_UNTIL: Final = getattr(_LIBC, "sem_clockwait", None)
-"""Not in every C library; without it the wall clock must do."""
+"""glibc's wait by CLOCK_MONOTONIC; a C library without it leaves the wall clock."""
 _NS: Final = 1_000_000_000
 
 

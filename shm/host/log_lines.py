@@ -20,7 +20,7 @@ from ringbatch.shm.host.logfmt import as_words
 
 Form = Literal["text", "json"]
 FORM_VARIABLE: Final = "RINGBATCH_LOG_FORMAT"
-"""In the environment, for all processes of an engine: the `Form`."""
+"""Environment variable with the `Form` of the log, for all processes of an engine."""
 _JOURNAL_VARIABLE: Final = "JOURNAL_STREAM"
 _PRIORITIES: Final = (
     (logging.CRITICAL, 2),
