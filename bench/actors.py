@@ -64,7 +64,7 @@ class Bare:
     """An actor with nothing of ringbatch's."""
 
     def predict(self, x: Any) -> Any:
-        """As the model does."""
+        """Predict as the model does."""
         return x[:, :10]
 
 

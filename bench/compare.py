@@ -23,7 +23,7 @@ TRIPS = 5_000
 REQUESTS = 100_000
 
 Figures = Mapping[str, float]
-"""By what was measured; more is better."""
+"""Figures by the name of the measurement; more is better."""
 
 
 def figures(seconds: float) -> Figures:

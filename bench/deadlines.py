@@ -35,7 +35,7 @@ MAX_LATENCY_S: Final = 60.0
 LIMITS: Final = (3, 8)
 """Time limits of the requests, in mean runs."""
 LOADS: Final = (0.1, 0.3, 0.7, 1.0, 2.0)
-"""In capacities."""
+"""Loads as multiples of the engine's capacity."""
 LEAST_OF_MEAN: Final = 0.99
 MOST_LATE_OF_MEAN: Final = 0.6
 _OK: Final = 200
@@ -178,7 +178,7 @@ class Outcome(NamedTuple):
 def outcome(asked: Iterable[Asked]) -> Outcome:
     """Return the outcome of requests, which are in order."""
     first_ends_ns: dict[int, float] = {}
-    """By length, the earliest good answer to a later request."""
+    """Earliest good answer to a later request, by length."""
     good = wrong = refused = count = 0
     for one in reversed([*asked]):
         count += 1
@@ -238,7 +238,7 @@ def simulate(
 
 
 Found = Mapping[tuple[str, int, float, str], Outcome]
-"""By kind, limit, load and estimate."""
+"""Outcomes by kind, limit, load and estimate."""
 
 
 def show(found: Found) -> str:

@@ -75,7 +75,7 @@ class Run:
 
 
 Runs = dict[str, Run]
-"""By scenario."""
+"""Runs by scenario."""
 
 
 def texts(amount: int) -> list[str]:

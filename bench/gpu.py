@@ -43,7 +43,7 @@ OF_HIGHEST: Final = 0.7
 """The share of the highest rate at which p99 is measured."""
 PROGRAMS: Final = ("resnet50", "resnet50-uint8", "encoder", "mlp")
 LARGE_BYTES: Final = 8192
-"""From which rows are worth shared memory; smaller ones are sent by `infer_many`."""
+"""Size of a row from which shared memory pays; smaller rows are sent by `infer_many`."""
 
 
 class NotAnswered(RuntimeError):

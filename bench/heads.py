@@ -40,8 +40,8 @@ from ringbatch.shm.host.process import settle
 SAME: Final = "the same"
 OWN: Final = "own traceparent"
 MAX_RATIOS: Final = {"HTTP/1.1": 1.8, "gRPC": 1.3}
-"""With a trace of its own in each request. What a frontend takes over HTTP/1.1 is a tenth of what
-server and client take together, which `speed.py` holds to its limit."""
+"""Limits of the ratio for requests with a trace of their own. A frontend's part over HTTP/1.1 is a
+tenth of what server and client take together, which `speed.py` holds to its limit."""
 _SETTINGS: Final = AccessSettings("failures")
 _METHOD: Final = "/inference.GRPCInferenceService/ModelInfer"
 _WINDOW: Final = frame(WINDOW_UPDATE, 0, 0, (0x7FFF0000).to_bytes(4, "big"))
@@ -159,11 +159,11 @@ class StreamTransport(Transport):
     """Takes what is written, as the transport of many streams."""
 
     def is_closing(self) -> bool:
-        """As asyncio's."""
+        """Return whether the transport is closing, as asyncio's does."""
         return False
 
     def get_write_buffer_size(self) -> int:
-        """As asyncio's: nothing waits."""
+        """Return 0, as nothing waits; asyncio's method."""
         return 0
 
 

@@ -42,7 +42,7 @@ MAX_RATIO = 1.03
 TIMES = 20
 """So many calls of a piece are counted together."""
 _WARM_UP = 40
-"""Until the interpreter has specialised what it is going to specialise."""
+"""Calls until the interpreter has specialised the code."""
 _NOTHING = "nothing"
 _PACKAGES = ("hpack", "httptools", "numpy", "orjson", "uvicorn")
 """Packages whose instructions are counted too, or decide which others run."""

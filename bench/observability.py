@@ -88,7 +88,7 @@ class Transport:
         self.write = written
 
     def get_extra_info(self, _name: str) -> tuple[str, int]:
-        """As asyncio's: where the client is."""
+        """Return the client's address, as asyncio's transport does."""
         return "127.0.0.1", 1
 
 

@@ -42,7 +42,7 @@ MOST: Final = 1.2
 ANSWERS: Final = 100
 """Answers after which a bound that climbs takes its next step."""
 _LAST_NS: Final = SECOND_NS
-"""By then, the last requests have ended."""
+"""Time by which the last requests have ended."""
 
 
 class Subject(NamedTuple):

@@ -77,7 +77,7 @@ Figures = Mapping[str, float]
 
 
 class Loop:
-    """As much of an event loop as a frontend's gateway uses; its timers never fire."""
+    """Event loop with the methods that a frontend's gateway uses; its timers never fire."""
 
     def __init__(self) -> None:
         self._soon: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()

@@ -25,7 +25,7 @@ from report.rounds import ratios, run_rounds
 from speed import latency_table, rate_table, ratio_table
 
 GAINING = ("xgboost", "catboost", "histgb")
-"""For which a batch costs far less than its rows do alone."""
+"""Kinds of models for which a batch costs far less than its rows do alone."""
 CLIENTS = 16
 
 

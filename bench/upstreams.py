@@ -26,7 +26,7 @@ from sidecar import predictor
 CAP = 8
 HOLD_MS = 100
 CONNECTIONS_EACH = 4 * CAP + 8
-"""For full batches under way at each server, and more that wait."""
+"""Connections for full batches under way at each server, and for more that wait."""
 COUNTS: Mapping[str, int] = {"one": 1, "two": 2, "four": 4}
 AT_LEAST = {"two": 1.9, "four": 3.8}
 _HIT_AFTER_S = 1.0

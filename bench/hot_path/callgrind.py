@@ -133,7 +133,7 @@ def _compiled(folder: Path) -> Path:
 
 
 def _environment() -> dict[str, str]:
-    """As little as possible, and no more hashes that differ from run to run."""
+    """Return a small environment, with hashes that do not differ from run to run."""
     kept = {name: os.environ[name] for name in ("PATH", "TMPDIR") if name in os.environ}
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     return {**kept, **threads, "PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8"}

@@ -199,7 +199,7 @@ V2_JSON = Format("V2 JSON", _post_json, _read_json)
 V1_JSON = Format("V1 JSON", _post_v1, _read_v1)
 
 V1_BARE = Format("V1 JSON, answered by a bare list", _post_v1, _read_v1_bare)
-"""For peers that wrap no answer into an object."""
+"""Format of peers that wrap no answer into an object."""
 
 RAW = Format("raw", _post_raw, _read_raw)
 """The tensor's bytes and nothing else, for peers that do not speak V2."""

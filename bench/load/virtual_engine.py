@@ -112,7 +112,7 @@ class Cores:
         self._number = number
         self._loss = loss
         self._runs: dict[int, tuple[float, Callable[[], object]]] = {}
-        """By number, the time that a run still takes alone, and the call at its end."""
+        """Time that each run still takes alone, and the call at its end, by the run's number."""
         self._since_ns = 0
         self._numbers = count()
         self._next: VirtualTimer | None = None

@@ -87,7 +87,7 @@ class Line:
 
     @property
     def verdict(self) -> str:
-        """In a word or two."""
+        """Verdict in a word or two."""
         if self.value is None:
             return "not measured"
         kept = (self.at_least is None or self.value >= self.at_least) and (

@@ -29,7 +29,7 @@ _TOLERANCE: Final = 1e-3
 """Relative, as for answers over other protocols."""
 _ANSWERED: Final = 200
 _FAILURES_MAX: Final = 1000
-"""After so many a caller gives up: an engine that refuses at once would be asked forever."""
+"""Failures after which a caller gives up: else it would ask a refusing engine forever."""
 
 
 class Calls:

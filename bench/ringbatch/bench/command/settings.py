@@ -23,7 +23,7 @@ class Protocol(StrEnum):
     CHAT = "chat"
     """OpenAI's completions of chats."""
     CLIENT = "client"
-    """By ringbatch's own Client, through shared memory."""
+    """Calls of ringbatch's own Client, through shared memory."""
 
 
 LOADS: Final = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0)

@@ -37,7 +37,7 @@ FIRST_LEVEL: Final = 16
 _STEP: Final = 4
 _LEVEL_MAX: Final = 1024
 _GAIN_LEAST: Final = 1.03
-"""By more connections, below which still more are not tried."""
+"""Least ratio of rates that more connections must reach, or still more are not tried."""
 _LOST_MAX: Final = 0.01
 
 

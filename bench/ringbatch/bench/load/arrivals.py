@@ -25,7 +25,7 @@ class Kind(StrEnum):
     BURST = "burst"
     """Several at the same instant, the bursts as Poisson's."""
     REPLAY = "replay"
-    """At instants that were recorded."""
+    """Requests at instants that were recorded."""
     CLOSED = "closed"
     """Each connection sends its next request as soon as it has its answer."""
 

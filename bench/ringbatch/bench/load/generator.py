@@ -19,7 +19,7 @@ _UNSENT: Final = -3
 _AT_ONCE: Final = 64
 """Requests that are sent before answers are looked for again."""
 _PROBLEMS_MAX: Final = 1000
-"""After so many a closed loop gives up: a server that refuses at once would be asked forever."""
+"""Problems after which a closed loop gives up: else it would ask a refusing server forever."""
 
 
 class Generator:

@@ -143,7 +143,7 @@ class Outcome:
         return [float(np.median(times)) / 1e6 for times in found if len(times)]
 
     def packed(self) -> list[bytes]:
-        """As frames, for another process."""
+        """Return the outcome as frames, for another process."""
         plain = {
             "seconds": self.seconds,
             "held_back": self.held_back,

@@ -53,7 +53,7 @@ class Parts:
     busy: float = 0.0
 
     def packed(self) -> tuple[dict[str, Any], list[bytes]]:
-        """As an object for JSON, and frames."""
+        """Return the parts as an object for JSON, and frames."""
         plain = {
             "gaps": self.gaps.as_object(),
             "in_run": self.in_run,

@@ -22,4 +22,4 @@ CHARTS: Final = _SCHEMES + "".join(
     f"{{ fill: var(--c{n}); }}\n"
     for n in range(COLOURS)
 )
-"""For charts as `svg` draws them; a page, and a picture alone, put their own after it."""
+"""CSS of charts as `svg` draws them; a page, and a picture alone, put their own after it."""

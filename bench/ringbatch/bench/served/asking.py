@@ -47,7 +47,7 @@ class Address:
 
     @property
     def authority(self) -> str:
-        """As requests name it: ``HOST:PORT``."""
+        """Address as requests name it: ``HOST:PORT``."""
         if self.is_unix:
             return "localhost"
         host = f"[{self.host}]" if ":" in self.host else self.host

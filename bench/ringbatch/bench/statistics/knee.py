@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Final
 
 _CLOSE_ENOUGH: Final = 0.05
-"""Between the highest rate that held and the lowest that did not."""
+"""Largest gap between the highest rate that held and the lowest that did not, as a share."""
 
 
 class Trial(Enum):

@@ -15,8 +15,8 @@ WORTH: Final = math.log(1.03)
 PAIRS_LEAST: Final = 3
 _PAIRS_MOST: Final = 6
 _CLEAR: Final = {3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57}
-"""By number of pairs, the standard errors beyond which a mean lies by chance only one time in forty
-to either side (Student's t)."""
+"""Standard errors beyond which a mean lies by chance only one time in forty to either side
+(Student's t), by number of pairs."""
 _MISSED: Final = 1.5
 """Logarithm of the gain over settings that cannot be measured."""
 

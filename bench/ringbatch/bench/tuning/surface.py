@@ -18,7 +18,7 @@ from ringbatch.bench.tuning.candidate import Values
 
 Floats = npt.NDArray[np.floating[Any]]
 Point = tuple[int, ...]
-"""For each factor the number of its value; 0 is the value as it is."""
+"""Number of each factor's value; 0 is the value as it is."""
 
 _COMMON: Final = 0.6
 """Correlation that is left where one factor differs altogether: its effect is mostly the same
@@ -34,7 +34,7 @@ _SPANS: Final = (0.25, 0.5, 1.0)
 _SCATTERS: Final = (0.05, 0.1, 0.2)
 """Standard deviations that trials of one unit may have."""
 _MARGIN: Final = 0.01
-"""By which a trial is hoped to be better: without it trials stay near the best so far."""
+"""Gain that is hoped for from a trial: without it trials stay near the best so far."""
 _FLOOR: Final = 1.5
 """Below the best, where all that is worse counts as alike: it need not be known how bad it is."""
 
