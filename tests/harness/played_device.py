@@ -24,11 +24,11 @@ Bytes = NDArray[np.uint8]
 
 SCRAP = 0xA5
 IN_NS = 1
-"""Of each byte that is copied on the way in."""
+"""Time of the device for each byte that it copies on the way in."""
 OUT_NS = 1_000
-"""Of each byte that is copied on the way out."""
+"""Time of the device for each byte that it copies on the way out."""
 RUN_NS = 10**9
-"""Of each run."""
+"""Time of the device for each run."""
 
 
 class Play:
