@@ -23,17 +23,10 @@ _FENCED: Final = re.compile(r"^( *)```.*?^\1```", re.DOTALL | re.MULTILINE)
 _FRONT_MATTER: Final = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
 
 
-def docstring_faults(
-    tree: ast.Module, opener: re.Pattern[str] = DOCSTRING_OPENER
-) -> Iterator[tuple[int, str]]:
-    """Yield the line and the fault of each docstring that breaks a rule, attributes' included.
-
-    Args:
-        tree: a module.
-        opener: the first words that no docstring may have.
-    """
+def docstring_faults(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield the line and the fault of each docstring that breaks a rule, attributes' included."""
     for line, text in docstrings(tree):
-        if opener.fullmatch(word := first_word(text)):
+        if DOCSTRING_OPENER.fullmatch(word := first_word(text)):
             yield line, f'a docstring opens with "{word}"'
         for paragraph in _PARAGRAPH_END.split(text):
             if not _TABLE.search(paragraph):

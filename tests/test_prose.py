@@ -8,19 +8,14 @@ import re
 from pathlib import Path
 
 import pytest
-from prose_rules import (
-    DOCSTRING_OPENER,
-    MOST_WORDS,
-    OPENER,
-    docstring_faults,
-    document_faults,
-)
+from prose_rules import MOST_WORDS, docstring_faults, document_faults
 from sources import ROOT, module_name, modules, room_of, sources
 
-PROGRAMS = [ROOT / "bench", ROOT / "docs", ROOT / "setup.py"]
-"""Programs beside the packages: measurements, the writer of pages, the build."""
-TOOLS = [ROOT / "tests" / name for name in ("harness", "simulation")]
-"""Folders of tests that others build on, so they are read like the product."""
+PROGRAMS = [
+    *(ROOT / name for name in ("bench", "docs", "setup.py")),
+    *(ROOT / "tests" / name for name in ("harness", "simulation")),
+]
+"""Programs beside the packages: measurements, the writer of pages, the build, tools of tests."""
 DOCUMENTS = [
     *(ROOT / name for name in ("ARCHITECTURE.md", "CONTRIBUTING.md", "README.md")),
     *(ROOT / name for name in ("bench/README.md", "bench/methods.md", "systemd/README.md")),
@@ -42,27 +37,18 @@ def test_docstrings_keep_the_rules(room: str) -> None:
 
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.name)
 def test_docstrings_of_programs_keep_the_rules(path: Path) -> None:
-    assert not (faults := faults_below(path, DOCSTRING_OPENER)), "\n".join(faults)
-
-
-@pytest.mark.parametrize("folder", TOOLS, ids=lambda folder: folder.name)
-def test_docstrings_of_tools_for_tests_keep_the_rules(folder: Path) -> None:
-    assert not (faults := faults_below(folder, OPENER)), "\n".join(faults)
-
-
-def faults_below(path: Path, opener: re.Pattern[str]) -> list[str]:
-    """Return the faults of a file, or of all files below a folder."""
     trees = {
         each: ast.parse(each.read_text())
         for each in [path, *sorted(path.rglob("*.py"))]
         if each.is_file()
     }
     assert trees
-    return [
+    faults = [
         f"{each.relative_to(ROOT)}:{line}: {fault}"
         for each, tree in trees.items()
-        for line, fault in docstring_faults(tree, opener)
+        for line, fault in docstring_faults(tree)
     ]
+    assert not faults, "\n".join(faults)
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
