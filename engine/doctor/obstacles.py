@@ -27,6 +27,7 @@ from ringbatch.engine.doctor.facts import Door, Engines, Facts, Software
 from ringbatch.engine.doctor.findings import Finding, Level
 from ringbatch.engine.doctor.host_files import HostFiles
 from ringbatch.engine.doctor.probes import credentials, doors
+from ringbatch.engine.doctor.server_files import unusable
 from ringbatch.engine.doctor.software import software
 
 _CHECKS: Final[tuple[Check, ...]] = (
@@ -70,7 +71,11 @@ def outlook(config: Config, *, passed: bool = False) -> Outlook:
     )
     found = judge(decisive(facts, config, passed=passed), config, _CHECKS, asked=True)
     return Outlook(
-        [*unreadable(config), *_lines([*found, *faults], Level.ERROR)],
+        [
+            *unreadable(config),
+            *unusable(config.server),
+            *_lines([*found, *faults], Level.ERROR),
+        ],
         _lines([finding for finding in found if finding.check == engine_checks.PORTS], Level.NOTE),
     )
 
