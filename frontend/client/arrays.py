@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ringbatch.frontend.codec.bytes_tensor import joined
 from ringbatch.frontend.codec.payload import Bytes, Part
 from ringbatch.frontend.codec.ragged import in_one
-from ringbatch.frontend.codec.tensor_to_json import Unwritable, placed, strings
+from ringbatch.frontend.codec.tensor_to_json import Unwritable, placed, strings, uneven
 from ringbatch.frontend.v2.input import Input, Shape
 from ringbatch.frontend.v2.signature import Signature
 from ringbatch.shm.errors import InvalidRequest, ModelFailed
@@ -175,8 +175,9 @@ class ArrayCodec:
     def _joined(self, tensor: Tensor, arrays: list[Array]) -> Array:
         if not arrays:
             return np.empty((0, *tensor.shape), _dtype(tensor))
-        if len({array.shape[1:] for array in arrays}) > 1:
-            raise Unwritable(f'the parts of output "{tensor.name}" differ in shape')
+        shapes = {array.shape[1:] for array in arrays}
+        if len(shapes) > 1:
+            raise uneven(tensor, shapes)
         array = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
         return array if self._batched else array.reshape(array.shape[1:])
 

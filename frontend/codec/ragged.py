@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringbatch.frontend.codec.bytes_tensor import joined
-from ringbatch.frontend.codec.tensor_to_json import Unwritable, placed, strings
+from ringbatch.frontend.codec.tensor_to_json import placed, strings, uneven
 from ringbatch.shm.frame import Frame, PlacedTensor
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.ragged import evened, own_lengths
@@ -97,8 +97,9 @@ def _stored(tensor: Tensor, memory: memoryview, part: PlacedTensor) -> Array:
 
 
 def _together(tensor: Tensor, arrays: Sequence[Array]) -> Array:
-    if tensor.padding is None and len({array.shape[1:] for array in arrays}) > 1:
-        raise Unwritable(f'the parts of output "{tensor.name}" differ in shape')
+    shapes = {array.shape[1:] for array in arrays}
+    if tensor.padding is None and len(shapes) > 1:
+        raise uneven(tensor, shapes)
     return evened(arrays, tensor)
 
 

@@ -1,7 +1,7 @@
 """The bytes of one tensor of an answer to rows that orjson can write as JSON."""
 
 from base64 import b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import isfinite, prod
 from typing import Any, Final
 
@@ -121,8 +121,25 @@ def whole_shape(
         return (rows, *tensor.shape)
     shapes = {placement.parts[index].shape[1:] for _, placement in results}
     if len(shapes) != 1:
-        raise Unwritable(f'the parts of output "{tensor.name}" differ in shape')
+        raise uneven(tensor, shapes)
     return (rows, *shapes.pop())
+
+
+def uneven(tensor: Tensor, shapes: Iterable[tuple[int, ...]]) -> Unwritable:
+    """Return the error of rows that cannot stand in one array.
+
+    Args:
+        tensor: the output.
+        shapes: of its rows, each once.
+    """
+    one, other, *_ = sorted(map(list, shapes))
+    padding = "0" if tensor.datatype.fixed else '""'
+    return Unwritable(
+        f'rows of output "{tensor.name}" differ in shape, such as {one} and {other}, and nothing '
+        "says how to pad them; send each instance in a request of its own, or have the model "
+        f'declare what shorter rows are padded with: Tensor("{tensor.name}", ..., '
+        f"padding={padding})"
+    )
 
 
 def bytes_of(index: int, result: Result) -> memoryview:

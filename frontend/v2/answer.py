@@ -356,7 +356,8 @@ class _Output:
 
     def _not_as_json(self, what: str) -> InvalidRequest:
         return InvalidRequest(
-            f'output "{self._tensor.name}" {what}, which JSON cannot carry; ask for binary data'
+            f'output "{self._tensor.name}" {what}, which JSON cannot carry; ask for binary data, '
+            "in one answer of /infer"
         )
 
 

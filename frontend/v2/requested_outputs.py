@@ -258,5 +258,5 @@ def _whole(parameters: dict[str, Any], name: str, largest: int) -> int:
 def _no_json(tensor: Tensor) -> InvalidRequest:
     return InvalidRequest(
         f'output "{tensor.name}" is {tensor.datatype.name}, which V2 does not carry as JSON; '
-        "ask for binary data"
+        "ask for binary data, in one answer of /infer"
     )

@@ -152,12 +152,26 @@ def test_open_dimensions_stand_in_front_and_come_back() -> None:
     assert (answer == array).all()
 
 
+DIFFER = (
+    r'^rows of output "x" differ in shape, such as \[3\] and \[4\], and nothing says how to pad '
+    r'them; send each .* own, or .* declare .*: Tensor\("x", ..., padding=0\)$'
+)
+
+
 def test_parts_of_different_shape_are_the_models_fault() -> None:
     tensor = Tensor("x", "INT8", [-1])
     one, _ = pack([tensor], [sample("INT8", (1, 3))])
     other, _ = pack([tensor], [sample("INT8", (1, 4))])
-    with pytest.raises(ModelFailed, match='the parts of output "x" differ in shape'):
+    with pytest.raises(ModelFailed, match=DIFFER):
         codec(tensor).render([(1, bytearray(one)), (1, bytearray(other))])
+
+
+def test_texts_are_to_be_padded_with_an_empty_one() -> None:
+    tensor = Tensor("s", "BYTES", [-1])
+    parts = [(1, bytearray(pack([tensor], [[words]])[0])) for words in ([b"a"], [b"a", b"b"])]
+    with pytest.raises(ModelFailed, match=r'Tensor\("s", ..., padding=""\)$'):
+        codec(tensor).render(parts)
+    assert Tensor("s", "BYTES", [-1], padding="").padding == b""
 
 
 @pytest.mark.parametrize("size", [0, 7, 9])

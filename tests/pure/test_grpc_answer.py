@@ -182,7 +182,7 @@ def test_a_result_that_does_not_fit_the_outputs_is_the_models_failure() -> None:
     parts = [(1, pack(model.outputs, [[row]])[0]) for row in ([1], [1, 2])]
     classes = GrpcRequestedOutputs((RequestedOutput(0, True, 1),), False, 0)
     for wanted in (requested(0), classes):
-        with pytest.raises(ModelFailed, match='the parts of output "y" differ in shape'):
+        with pytest.raises(ModelFailed, match='rows of output "y" differ in shape, such as'):
             rendered(model, wanted, *parts)
     strings = spec(0, [Tensor("x", "FP32", [])], [Tensor("s", "BYTES", [])])
     lying = pack(strings.outputs, [[b"abc"]])[0].replace(b"\3\0\0\0abc", b"\4\0\0\0abc")

@@ -260,7 +260,9 @@ def test_half_precision_is_no_json_in_either_direction() -> None:
     as_json = b'{"inputs":[{"name":"h","shape":[1,2],"datatype":"FP16","data":[1,-2]}]}'
     assert 'input "h" is FP16, which V2 does not carry as JSON' in refusal(HALF, as_json)
     text = T12.replace(b"true", b"false")
-    assert 'output "h" is FP16' in refusal(HALF, text + bytes(4), len(text))
+    words = refusal(HALF, text + bytes(4), len(text))
+    assert 'output "h" is FP16' in words
+    assert words.endswith("ask for binary data, in one answer of /infer")
     listed_output = json.dumps(
         json.loads(T12) | {"parameters": {}, "outputs": [{"name": "h"}]}
     ).encode()
@@ -343,7 +345,9 @@ def test_no_change_of_a_member_does_more_than_be_refused(data: st.DataObject) ->
 def test_numbers_that_json_lacks_are_to_be_asked_for_as_bytes() -> None:
     for value in (np.nan, np.inf, -np.inf):
         result = np.array([1, value], "<f4").tobytes()
-        with pytest.raises(InvalidRequest, match=r"NaN or Infinity.*ask for binary data"):
+        with pytest.raises(
+            InvalidRequest, match=r"NaN or Infinity.*ask for binary data, in one answer of /infer"
+        ):
             rendered(ADDONE, ADDONE.requests.parse(T7, None), result)
         request = ADDONE.requests.parse(T8 + ONE_TWO, len(T8))
         assert rendered(ADDONE, request, result).body.endswith(result)
@@ -352,7 +356,9 @@ def test_numbers_that_json_lacks_are_to_be_asked_for_as_bytes() -> None:
 def test_strings_that_json_lacks_are_to_be_asked_for_as_bytes() -> None:
     frame, _ = pack([Tensor("s", "BYTES", [])], [np.array([b"\xff", b"", b""], object)])
     request = ECHO.requests.parse(T11 + STRINGS, 93)
-    with pytest.raises(InvalidRequest, match=r"not UTF-8.*ask for binary data"):
+    with pytest.raises(
+        InvalidRequest, match=r"not UTF-8.*ask for binary data, in one answer of /infer"
+    ):
         rendered(ECHO, request, frame)
 
 

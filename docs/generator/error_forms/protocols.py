@@ -229,8 +229,9 @@ GROUPS: Final = (
                     "the binary_data_size of ... is ...",
                     'the binary data of input "..." is no BYTES ...',
                     "... is ..., which V2 does not carry as JSON; send it as binary data",
-                    'output "..." ..., which JSON cannot carry; ask for binary data',
-                    'output "..." is ..., which V2 does not carry as JSON; ask for binary data',
+                    'output "..." ..., which JSON cannot carry; ask for binary data, ...',
+                    'output "..." is ..., which V2 does not carry as JSON; ask for binary data, '
+                    "...",
                     'the data of input "..." has lists and single values side by side',
                 ),
                 "The binary data does not fit the JSON before it, or JSON cannot carry the values.",
