@@ -130,6 +130,11 @@ class Model:
         return self.steps is not None
 
     @property
+    def function(self) -> str:
+        """The name of what returns its outputs, for messages."""
+        return "predict" if self.steps is None else "step"
+
+    @property
     def numbered(self) -> bool:
         """True if it is given the numbers of its rows' places, in place of states."""
         return self.steps is not None and self.steps.places is not None

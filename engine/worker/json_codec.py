@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import orjson
 
-from ringbatch.engine.worker.outputs import WrongCount, WrongResult
+from ringbatch.engine.worker.outputs import WrongCount, WrongResult, kind_of
 from ringbatch.shm.engine_slots import Request
 from ringbatch.shm.host.json_text import decoder_with
 from ringbatch.shm.uniform_batch import UniformBatch
@@ -24,14 +24,27 @@ class JsonCodec:
     """Codec of a model that takes and returns lists of JSON values.
 
     It takes and returns one value if the model has no batch dimension.
+
+    Args:
+        memory: that holds the requests.
+        batched: whether the model has a batch dimension.
+        asks: whether it takes a `Request` for each row too.
+        function: its function that returns the list, for messages.
     """
 
     uniform = False
 
-    def __init__(self, memory: memoryview, batched: bool = True, asks: bool = False) -> None:
+    def __init__(
+        self,
+        memory: memoryview,
+        batched: bool = True,
+        asks: bool = False,
+        function: str = "predict",
+    ) -> None:
         self._memory = memory
         self._batched = batched
         self._asks = asks
+        self._function = function
 
     def read(self, requests: list[Request]) -> tuple[list[Request], list[Request], Any]:
         """See `Codec.read`."""
@@ -89,10 +102,11 @@ class JsonCodec:
         if isinstance(returned, np.ndarray):
             returned = returned.tolist()
         if not isinstance(returned, (list, tuple)):
-            raise WrongResult(f"predict returned a {type(returned).__name__}, not a list")
+            raise WrongResult(f"{self._function} returned {kind_of(returned)}, not a list")
         count = sum(rows) + spare
         if len(returned) != count:
-            raise WrongCount(f"predict returned {len(returned)} predictions for {count} instances")
+            found = f"{len(returned)} predictions for {count} instances"
+            raise WrongCount(f"{self._function} returned {found}")
         texts, start = [], 0
         for own in rows:
             stop = start + own

@@ -79,10 +79,14 @@ class Checker:
     Args:
         tensors: its outputs.
         batched: whether what it returns has a batch dimension.
+        function: its function that returns them, for messages.
     """
 
-    def __init__(self, tensors: Sequence[Tensor], *, batched: bool = True) -> None:
+    def __init__(
+        self, tensors: Sequence[Tensor], *, batched: bool = True, function: str = "predict"
+    ) -> None:
         self._tensors = tuple(tensors)
+        self._function = function
         self._batched = batched
         self._only: tuple[tuple[int, ...], np.dtype[Any]] | None = None
         """Shape and dtype of the only output, where an array of these needs no conversion."""
@@ -102,7 +106,7 @@ class Checker:
                 return Outputs([returned])
         arrays: list[Any] = []
         faults: list[Fault] = []
-        for place, value in enumerate(_by_output(returned, self._tensors)):
+        for place, value in enumerate(self._by_output(returned)):
             tensor = self._tensors[place]
             if self._batched and (apart := _rows_apart(value, tensor)):
                 if len({row.shape for row, _ in apart}) > 1:
@@ -122,6 +126,28 @@ class Checker:
                     faults.append(Fault(place, own, error))
         return Outputs(arrays, faults)
 
+    def _by_output(self, returned: object) -> list[object]:
+        tensors, said = self._tensors, f"{self._function} returned"
+        if isinstance(returned, dict):
+            names = [tensor.name for tensor in tensors]
+            if set(returned) != set(names):
+                given = sorted(map(str, returned))
+                raise WrongResult(f"{said} outputs {given}, declared are {names}")
+            return [returned[name] for name in names]
+        if len(tensors) == 1:
+            return [returned]
+        if not isinstance(returned, (tuple, list)) or len(returned) != len(tensors):
+            found = (
+                f"{len(returned)} values" if isinstance(returned, (tuple, list)) else "one value"
+            )
+            raise WrongResult(f"{said} {found}, declared are {len(tensors)} outputs")
+        return list(returned)
+
+
+def kind_of(value: object) -> str:
+    """Return what a value is, for a message."""
+    return "None" if value is None else f"a {type(value).__name__}"
+
 
 def array_dtype(tensor: Tensor) -> np.dtype[Any]:
     """Return the dtype of a model's arrays for an input or an output."""
@@ -130,21 +156,6 @@ def array_dtype(tensor: Tensor) -> np.dtype[Any]:
 
 def _is_plain(tensor: Tensor) -> bool:
     return tensor.datatype.fixed and tensor.datatype.name != "BF16" and -1 not in tensor.shape
-
-
-def _by_output(returned: object, tensors: tuple[Tensor, ...]) -> list[object]:
-    if isinstance(returned, dict):
-        names = [tensor.name for tensor in tensors]
-        if set(returned) != set(names):
-            given = sorted(map(str, returned))
-            raise WrongResult(f"predict returned outputs {given}, declared are {names}")
-        return [returned[name] for name in names]
-    if len(tensors) == 1:
-        return [returned]
-    if not isinstance(returned, (tuple, list)) or len(returned) != len(tensors):
-        found = f"{len(returned)} values" if isinstance(returned, (tuple, list)) else "one value"
-        raise WrongResult(f"predict returned {found}, declared are {len(tensors)} outputs")
-    return list(returned)
 
 
 def _as_array(value: object, tensor: Tensor) -> tuple[Array, Array | None]:
@@ -157,7 +168,7 @@ def _as_array(value: object, tensor: Tensor) -> tuple[Array, Array | None]:
     if array.dtype == object and not array.ndim and not isinstance(value, str | bytes | np.ndarray):
         # numpy puts an object that it cannot iterate by index, such as a generator, into an array
         # of no dimensions.
-        found = "None" if value is None else f"a {type(value).__name__}"
+        found = kind_of(value)
         raise WrongResult(f"output {tensor.name!r} is {found}, and no array")
     return array, np.ma.getmaskarray(value) if isinstance(value, np.ma.MaskedArray) else None
 

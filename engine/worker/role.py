@@ -446,7 +446,8 @@ def _runner(
         plan = codec.plan
     if model.asks:
         codec = RequestContextCodec(
-            codec or JsonCodec(slots.memory, spec.batched, asks=True), slots.wanted
+            codec or JsonCodec(slots.memory, spec.batched, asks=True, function=model.function),
+            slots.wanted,
         )
     make: Callable[..., Runner] = Runner
     if on_device is not None:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringbatch.engine.models.model import RestartWorker, StepFunctions
-from ringbatch.engine.worker.outputs import WrongCount, WrongResult
+from ringbatch.engine.worker.outputs import WrongCount, WrongResult, kind_of
 
 logger = logging.getLogger("ringbatch.worker")
 
@@ -37,9 +37,11 @@ class RowStates:
             WrongResult: the model returned something else.
         """
         states = self._steps.begin(*arguments)
-        if not isinstance(states, Sequence) or len(states) != count:
-            found = f"{len(states)} states" if isinstance(states, Sequence) else "no list"
-            raise WrongCount(f"begin returned {found} for {count} rows")
+        if not isinstance(states, Sequence):
+            wanted = f"and no list with a state for each of {count} rows"
+            raise WrongCount(f"begin returned {kind_of(states)}, {wanted}")
+        if len(states) != count:
+            raise WrongCount(f"begin returned {len(states)} states for {count} rows")
         return [*states]
 
     def step(self, states: Sequence[Any]) -> tuple[Any, list[bool]]:
@@ -50,12 +52,18 @@ class RowStates:
         """
         returned = self._steps.step(self._given(states))
         if not isinstance(returned, tuple) or len(returned) != 2:
-            raise WrongResult("step must return a pair: the outputs, and which rows have ended")
+            what = f"{len(returned)} values" if isinstance(returned, tuple) else kind_of(returned)
+            raise WrongResult(
+                f"step must return a pair: the outputs, and which rows have ended; found {what}"
+            )
         outputs, ended = returned
         try:
             found = [bool(one) for one in ended]
-        except TypeError:
-            found = []
+        except (TypeError, ValueError):
+            raise WrongCount(
+                f"step returned {kind_of(ended)} behind the outputs, and no list that says of each "
+                f"of {len(states)} rows whether it has ended"
+            ) from None
         if len(found) != len(states):
             raise WrongCount(f"step said of {len(found)} of {len(states)} rows if they have ended")
         return outputs, found

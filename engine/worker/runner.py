@@ -66,7 +66,9 @@ class Runner:
         memory = slots.memory
         self._sizes = settings.sizes
         self._codec: Codec = settings.codec or (
-            TensorCodec(memory, model, batched) if model.inputs else JsonCodec(memory, batched)
+            TensorCodec(memory, model, batched)
+            if model.inputs
+            else JsonCodec(memory, batched, function=model.function)
         )
         self._own_codec = self._codec
         self._plan = settings.plan

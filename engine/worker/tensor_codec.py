@@ -27,7 +27,7 @@ class TensorCodec:
         self._gatherer = Gatherer(memory, views, model.inputs)
         self.uniform = self._gatherer.static
         self._outputs = model.outputs
-        self._checker = Checker(model.outputs, batched=batched)
+        self._checker = Checker(model.outputs, batched=batched, function=model.function)
         self._scatterer = Scatterer(memory, views, answered(model.outputs))
 
     def read_and_write(self, gatherer: Gatherer, scatterer: Scatterer) -> None:
