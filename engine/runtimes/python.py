@@ -89,12 +89,13 @@ def import_model(
     ready = _ready(path, load, device, places if numbered else None)
     called = _with_context(main) if asks else main
     found = getattr(parts, "cost", None)
-    cost = found if callable(found) else None
+    cost = found if callable(found) and (in_steps or not inputs) else None
+    if cost is not None:
+        _check_kind(path, "cost", cost)
+        _check_arguments(path, "cost", cost, inputs, ())
     if in_steps:
         resumes = _resumes(path, parts, inputs, outputs)
         steps = _step_functions(path, parts, called, resumes, places if numbered else None)
-        if cost is not None:
-            _check_arguments(path, "cost", cost, inputs, ())
         return Model(
             inputs,
             outputs,
@@ -105,7 +106,6 @@ def import_model(
             in_parts=True,
             steps=steps,
         )
-    cost = None if inputs else cost
     in_parts = inspect.isgeneratorfunction(main)
     model = Model(inputs, outputs, ready, called, asks=asks, cost=cost, in_parts=in_parts)
     captured = _flag(path, parts, "cuda_graph")
@@ -172,9 +172,7 @@ def _step_functions(
             inspect.signature(function).bind(*arguments)
         except TypeError:
             wanted = ", ".join(arguments)
-            raise StartupError(
-                f"{path}: {name}{inspect.signature(function)} must take {wanted}"
-            ) from None
+            raise _wrong_arguments(path, name, function, wanted) from None
     repeatable = _flag(path, parts, "repeatable")
     return StepFunctions(begin, parts.step, end, repeatable, resumes, places)
 
@@ -337,6 +335,10 @@ def _tensors(path: Path, name: str, value: object) -> tuple[Tensor, ...]:
 
 def _check_kind(path: Path, name: str, function: Callable[..., Any]) -> None:
     """Refuse functions whose call does not run them, such as generators and coroutines."""
+    if inspect.ismethod(function) and not inspect.signature(function.__func__).parameters:
+        raise StartupError(
+            f"{path}: {name}() takes no argument, but a method of Model must take self"
+        )
     if inspect.iscoroutinefunction(function):
         raise StartupError(
             f"{path}: `{name}` is an async function, but a worker calls it and awaits nothing; "
@@ -405,9 +407,18 @@ def _check_arguments(
     except TypeError:
         one = "instance" if name == "cost" else "instances"
         wanted = ", ".join(tensor.name for tensor in inputs) or one
-        raise StartupError(
-            f"{path}: {name}{signature} must take {count} argument{'s' * (count > 1)} ({wanted})"
-        ) from None
+        wanted = f"{count} argument{'s' * (count > 1)} ({wanted})"
+        raise _wrong_arguments(path, name, function, wanted) from None
+
+
+def _wrong_arguments(
+    path: Path, name: str, function: Callable[..., Any], wanted: str
+) -> StartupError:
+    """Return the error of a function that takes other arguments, as its author wrote them."""
+    written, behind = function, ""
+    if inspect.ismethod(function):
+        written, behind = function.__func__, " behind self"
+    return StartupError(f"{path}: {name}{inspect.signature(written)} must take {wanted}{behind}")
 
 
 def _nothing() -> None:

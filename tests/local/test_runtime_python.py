@@ -330,7 +330,27 @@ BAD = {
     ),
     "method-without-self": (
         "class Model:\n    def predict(x): return x\n",
-        r"predict\(\) must take 1 argument \(instances\)",
+        r"predict\(x\) must take 1 argument \(instances\) behind self",
+    ),
+    "cost-takes-nothing": (
+        "def predict(x): return x\ndef cost(): return 1\n",
+        r"cost\(\) must take 1 argument \(instance\)",
+    ),
+    "cost-is-async": (
+        "def predict(x): return x\nasync def cost(x): return 1\n",
+        r"`cost` is an async function, but a worker calls it and awaits nothing",
+    ),
+    "method-without-an-input": (
+        "class Model:\n    def predict(self): return 1\n",
+        r"predict\(self\) must take 1 argument \(instances\) behind self",
+    ),
+    "method-without-any-argument": (
+        "class Model:\n    def predict(): return 1\n",
+        r"predict\(\) takes no argument, but a method of Model must take self",
+    ),
+    "load-without-self": (
+        "class Model:\n    def load(): pass\n    def predict(self, x): return x\n",
+        r"load\(\) takes no argument, but a method of Model must take self",
     ),
 }
 

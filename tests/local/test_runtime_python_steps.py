@@ -157,6 +157,28 @@ BAD = {
         "def begin(x): return x\ndef step(): pass\n",
         r"step\(\) must take states",
     ),
+    "begin-without-self": (
+        "class Model:\n    def begin(): pass\n    def step(self, states): pass\n",
+        r"begin\(\) takes no argument, but a method of Model must take self",
+    ),
+    "step-without-self": (
+        "class Model:\n    def begin(self, x): return x\n    def step(states): pass\n",
+        r"step\(states\) must take states behind self",
+    ),
+    "cost-without-self": (
+        "class Model:\n    def begin(self, x): return x\n    def step(self, states): pass\n"
+        "    def cost(): return 1\n",
+        r"cost\(\) takes no argument, but a method of Model must take self",
+    ),
+    "step-without-any-argument": (
+        "class Model:\n    def begin(self, x): return x\n    def step(): pass\n",
+        r"step\(\) takes no argument, but a method of Model must take self",
+    ),
+    "end-without-self": (
+        "class Model:\n    def begin(self, x): return x\n    def step(self, states): pass\n"
+        "    def end(state, reason): pass\n",
+        r"end\(state, reason\) must take state, reason behind self",
+    ),
     "end-takes-no-reason": (
         "def begin(x): return x\ndef step(states): pass\ndef end(state): pass\n",
         r"end\(state\) must take state, reason",
