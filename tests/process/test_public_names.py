@@ -22,6 +22,13 @@ def test_it_tells_its_version(tmp_path: Path) -> None:
     assert version == importlib.metadata.version("ringbatch")
 
 
+def test_it_is_the_command_if_it_is_run(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "ringbatch", "status", "--engine", "no-such-engine"]
+    completed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert completed.returncode == 1
+    assert completed.stderr.startswith("ringbatch: no engine of ringbatch with the name no-such")
+
+
 @pytest.mark.parametrize(
     "code",
     [
