@@ -8,7 +8,7 @@ from bench_results import MS, outcome, result
 
 from ringbatch.bench.command.measurement import trial_of
 from ringbatch.bench.command.settings import Settings
-from ringbatch.bench.load.outcome import BROKEN, CUT_OFF, UNANSWERED, Outcome, together
+from ringbatch.bench.load.outcome import BROKEN, CUT_OFF, EMPTY, UNANSWERED, Outcome, together
 from ringbatch.bench.load.parts import Parts
 from ringbatch.bench.report.document import markdown
 from ringbatch.bench.report.page import page
@@ -100,6 +100,13 @@ def test_a_rate_of_answers_in_parts_holds_or_not(made: Outcome, trial: Trial) ->
     if trial is Trial.HELD:
         assert "p99 of first parts 20" in words
         assert "p99 of gaps 5" in words
+
+
+def test_a_rate_says_how_requests_ended_that_have_no_answer() -> None:
+    _, words = trial_of(point(streamed(statuses={CUT_OFF: 3, EMPTY: 4})), SLO)
+    assert ", 7 of 1000 not answered (" in words
+    assert "3 an error event ended the answer" in words
+    assert "4 an answer without a part" in words
 
 
 # Figures

@@ -18,7 +18,7 @@ from ringbatch.bench.command.subject import Subject
 from ringbatch.bench.load.arrivals import Arrivals, Kind
 from ringbatch.bench.load.fleet import Fleet
 from ringbatch.bench.load.outcome import UNANSWERED, Outcome
-from ringbatch.bench.report.point import NOTICED_SHARE, Asked, Point, judged
+from ringbatch.bench.report.point import ANSWERED, NOTICED_SHARE, Asked, Point, judged
 from ringbatch.bench.report.result import Result
 from ringbatch.bench.report.slo import Slo
 from ringbatch.bench.served.failures import CannotMeasure
@@ -134,7 +134,8 @@ def trial_of(point: Point, slo: Slo) -> tuple[Trial, str]:
     if held is None:
         return Trial.VOID, "void: too few samples for a p99; make runs longer with --duration-s"
     total = sum(point.statuses.values())
-    refused = f", {point.lost} of {total} not answered" if point.lost else ""
+    others = [f"{n} {words}" for words, n in point.statuses.items() if words != ANSWERED]
+    refused = f", {point.lost} of {total} not answered ({', '.join(others)})" if others else ""
     lag = f"generator {point.figures['lag p99 ms']:.2g} ms late"
     words = f"{slo.told(point.figures)}{refused}, {lag}"
     return Trial.HELD if held else Trial.MISSED, words

@@ -17,6 +17,8 @@ from ringbatch.bench.statistics.samples import (
 )
 from ringbatch.bench.statistics.steadiness import WINDOWS, Steadiness, steadiness
 
+ANSWERED: Final = "status 200"
+"""Words for a request that has its answer."""
 _LOST_MAX: Final = 0.01
 """Share of requests without any answer from the server, above which a run says nothing."""
 _BUSY_MAX: Final = 80.0
@@ -69,7 +71,7 @@ class Point:
     @property
     def lost(self) -> int:
         """The number of requests without an answer of status 200."""
-        return sum(count for words, count in self.statuses.items() if words != "status 200")
+        return sum(count for words, count in self.statuses.items() if words != ANSWERED)
 
     def holds(self, slo: Slo) -> bool | None:
         """Return whether it is within the limits and nearly all requests have an answer.
