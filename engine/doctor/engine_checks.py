@@ -55,8 +55,8 @@ def _refused(door: Door, case: Case) -> Finding:
     if not door.taken:
         return _PORTS.error(
             found,
-            f"choose another address or port, in [server] {door.key}; ports below 1024 need a "
-            "privilege",
+            f"choose another address, in [server] {door.home}, or another port, in [server] "
+            f"{door.key}; ports below 1024 need a privilege",
         )
     found += f"; {held} has it" if held else "; who has it cannot be seen"
     if _is_replaced(door, case):

@@ -181,6 +181,7 @@ class Door:
 
     Attributes:
         key: that sets it, in ``[server]``.
+        home: key of its address, in ``[server]``.
         host: address to listen on.
         port: its number.
         path: of the Unix socket; empty if it is a port.
@@ -189,6 +190,7 @@ class Door:
     """
 
     key: str
+    home: str = "host"
     host: str = ""
     port: int = 0
     path: str = ""

@@ -8,6 +8,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -167,14 +168,14 @@ def _wait_by_monotonic_clock() -> None:
 
 def doors(server: ServerConfig, files: HostFiles) -> tuple[Door, ...]:
     """Return whether each address of a configuration is free, and its holder; port 0 is any."""
-    ports = ((key, getattr(server, home), getattr(server, key)) for key, home in _PORTS)
+    ports = ((key, home, getattr(server, home), getattr(server, key)) for key, home in _PORTS)
     shared = _SHARED if server.share_port else ()
     paths = {"grpc_unix_socket": server.grpc_unix_socket}
     paths["unix_socket" if server.tcp_host is not None else "host"] = server.http_socket
     return (
         *(
-            _door(key, host, port, files, beside=key in shared)
-            for key, host, port in ports
+            replace(_door(key, host, port, files, beside=key in shared), home=home)
+            for key, home, host, port in ports
             if port is not None and (host != server.host or server.tcp_host is not None)
         ),
         *(_unix_door(key, Path(path), files) for key, path in paths.items() if path is not None),

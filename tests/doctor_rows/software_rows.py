@@ -253,8 +253,24 @@ SOFTWARE_ROWS: Final = (
         engine_checks.ports,
         ERROR,
         "cannot listen on 127.0.0.1:80: Permission denied",
-        "below 1024 need a privilege",
+        "choose another address, in [server] host, or another port, in [server] port; ports below "
+        "1024 need a privilege",
         doors=(Door(key="port", host="127.0.0.1", port=80, refusal="Permission denied"),),
+    ),
+    row(
+        engine_checks.ports,
+        ERROR,
+        "cannot listen on nowhere:9090: Name or service not known",
+        "choose another address, in [server] control_host",
+        doors=(
+            Door(
+                key="control_port",
+                home="control_host",
+                host="nowhere",
+                port=9090,
+                refusal="Name or service not known",
+            ),
+        ),
     ),
     row(
         engine_checks.ports,
