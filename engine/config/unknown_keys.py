@@ -88,8 +88,9 @@ def is_of_another_server(key: str) -> bool:
 
 def closest(word: str, known: Iterable[str]) -> str:
     """Return the known word most like another, in any case; empty if none is alike."""
-    lowered = {name.lower(): name for name in known}
-    found = difflib.get_close_matches(word.lower(), lowered, n=1)
+    # All flags begin alike, with dashes, so that these say nothing.
+    lowered = {name.lower().lstrip("-"): name for name in known}
+    found = difflib.get_close_matches(word.lower().lstrip("-"), lowered, n=1)
     return lowered[found[0]] if found else ""
 
 

@@ -269,6 +269,11 @@ USAGE = {
         ["serve", "--zzz"],
         "--zzz: unknown flag; all that there are stand in `ringbatch serve --help`",
     ),
+    # "--outputs" is alike by its dashes alone.
+    "flag-alike-by-its-dashes": (
+        ["serve", "--bogus"],
+        "--bogus: unknown flag; all that there are stand in `ringbatch serve --help`",
+    ),
     "one-word-too-many": (["demo", "x"], "x: nothing more is expected; `ringbatch demo --help`"),
     "several-model-files": (["serve", "a.py", "b.py"], "b.py: one MODEL can be served so; for"),
     "no-abbreviations": (["serve", "--max-batch", "1"], "--max-batch"),
