@@ -14,6 +14,7 @@ from ringbatch.frontend.codec.request_timeout import HEADER as TIMEOUT_HEADER
 from ringbatch.frontend.codec.request_timeout import timeout_ns_of
 from ringbatch.frontend.falcon.exchange import BodySettings, exchange
 from ringbatch.frontend.falcon.v2_resources import ModelResource
+from ringbatch.frontend.http.fallback import QUERIED
 from ringbatch.frontend.request.calls import Body, Reply, RequestHandle
 from ringbatch.frontend.request.parts_task import InParts
 from ringbatch.frontend.request.service import Service
@@ -95,7 +96,10 @@ class EventGeneration(Generation):
             return
 
         def query() -> Body:
-            return body_of(parse_qsl(req.query_string, keep_blank_values=True), spec)
+            body = body_of(parse_qsl(req.query_string, keep_blank_values=True), spec)
+            if (keep := req.scope.get(QUERIED)) is not None:
+                keep(body)
+            return body
 
         spec = self._spec(name, version)
         await self._answer(req, resp, name, version, query)

@@ -40,6 +40,9 @@ ENDING: Final = "ringbatch.ending"
 IN_PARTS: Final = "ringbatch.in_parts"
 """The key in an ASGI scope of a function that ends a request whose answer goes out in parts. Its
 `RequestOutcome` is there once the answer has ended, at the latest behind that call."""
+QUERIED: Final = "ringbatch.queried"
+"""The key in an ASGI scope of a function that takes the body that a query stands for; it is there
+if a payload log keeps the request."""
 REFUSED: Final = "ringbatch.refused"
 """The key in an ASGI scope of whether the connection itself has refused the request, whose body was
 still coming."""

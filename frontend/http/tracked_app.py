@@ -24,6 +24,7 @@ from ringbatch.frontend.http.fallback import (
     ENDING,
     EXCHANGES,
     IN_PARTS,
+    QUERIED,
     REFUSED,
     Exchanges,
 )
@@ -43,6 +44,8 @@ _ASK: Final = ASK_HEADER.encode()
 _TIMING: Final = TIMING_HEADER.encode()
 _LOAD_ASK: Final = LOAD_ASK_HEADER.encode()
 _LOAD: Final = LOAD_HEADER.encode()
+_BY_QUERY: Final = "/generate_stream"
+"""End of the paths whose requests may have a query in place of a body."""
 
 
 class TrackedApp:
@@ -73,12 +76,19 @@ class TrackedApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request as an ASGI application, and record its outcome."""
         watched = _Watched(scope, receive, send, self._recorder, self._nobody)
-        if self._payloads is not None and scope["method"] == "POST" and self._payloads.draws():
+        if self._payloads is not None and _may_ask(scope) and self._payloads.draws():
             watched.kept = KeptExchange(self._payloads, scope["headers"])
+            scope[QUERIED] = watched.kept.asks
         try:
             await answered(self._app, scope, watched.receive, watched.send)
         finally:
             watched.ended()
+
+
+def _may_ask(scope: Scope) -> bool:
+    """Return whether a request may be for a model, by its head."""
+    method: str = scope["method"]
+    return method == "POST" or (method == "GET" and scope["path"].endswith(_BY_QUERY))
 
 
 class _Watched:

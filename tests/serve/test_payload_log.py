@@ -291,7 +291,22 @@ def test_every_exchange_is_kept_once_and_whole(
     server = serve(payload_log_headers=["user-agent"], payload_log_attributes=["namespace=n"])
     run(server, 64, wait_until, folder)
     assert all(event["namespace"] == "n" for event in lines(folder))
+    known = len(lines(folder))
+    url = f"http://127.0.0.1:{server.port}/v2/models/wide"
+    got = httpx.get(f"{url}/generate_stream?x=1&x=2", headers=bearer(), timeout=60)
+    # Nothing is asked of a model by these.
+    httpx.get(f"{url}/ready", headers=bearer(), timeout=60)
+    httpx.get(f"http://127.0.0.1:{server.port}/generate_stream", headers=bearer(), timeout=60)
+    wait_until(lambda: len(lines(folder)) > known, "the query is kept")
+    asked, answered = lines(folder)[known:]
+    assert {asked["type"], answered["type"]} == {REQUEST_TYPE, RESPONSE_TYPE}
+    if asked["type"] == RESPONSE_TYPE:
+        asked, answered = answered, asked
+    assert asked["requestid"] == answered["requestid"] == got.headers["x-request-id"]
+    assert (asked["modelname"], asked["data"]) == ("wide", {"x": [1, 2]})
+    assert data_of(answered) == got.content
     assert server.stop() == 0
+    assert len(lines(folder)) == known + 2
 
 
 @exhaustive
