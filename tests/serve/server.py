@@ -209,11 +209,23 @@ class Server:
 
     def serves(self, client_port: int) -> int | None:
         """The process that accepted the connection from that port of 127.0.0.1, if one has."""
-        inode = next((row[9] for row in _tcp_rows() if _ports(row) == (self.port, client_port)), "")
-        if inode in ("", "0"):
-            return None
-        socket_name = f"socket:[{inode}]"
-        return next((pid for pid in self.living() if socket_name in open_files(pid).values()), None)
+        return self.served_by([client_port])[0]
+
+    def served_by(self, client_ports: Sequence[int]) -> list[int | None]:
+        """The processes that accepted several connections.
+
+        To look at all connections of this host, or at all processes, takes milliseconds of
+        processor time. So one look is for all of them.
+        """
+        table = _tcp_table()
+        owners = {
+            target: pid
+            for pid in reversed(self.living())
+            for target in open_files(pid).values()
+            if target.startswith("socket:")
+        }
+        rows = [_row_of(table, self.port, port) for port in client_ports]
+        return [owners.get(f"socket:[{row[9]}]") if row else None for row in rows]
 
     @contextmanager
     def listeners(self) -> Iterator[list[socket.socket]]:
@@ -314,10 +326,8 @@ def configured(
 
 def unread(server_port: int, client_port: int) -> int:
     """Bytes of a connection that the server's kernel has and the server has not read."""
-    for row in _tcp_rows():
-        if _ports(row) == (server_port, client_port) and row[3] != _LISTENED:
-            return int(row[4].split(":")[1], 16)
-    return 0
+    row = _row_of(_tcp_table(), server_port, client_port)
+    return int(row[4].split(":")[1], 16) if row else 0
 
 
 def _duplicate(pidfd: int, fd: int) -> int:
@@ -332,8 +342,21 @@ def _listens(row: list[str], port: int) -> bool:
     return row[3] == _LISTENED and _ports(row)[0] == port
 
 
+def _tcp_table() -> str:
+    return Path("/proc/net/tcp").read_text()
+
+
 def _tcp_rows() -> list[list[str]]:
-    return [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return [line.split() for line in _tcp_table().splitlines()[1:]]
+
+
+def _row_of(table: str, own_port: int, other_port: int) -> list[str]:
+    """The fields of the connection between two ports; none where there is none.
+
+    A busy host has thousands of connections, so the others are not taken apart.
+    """
+    row = re.search(rf"^.*:{own_port:04X} [0-9A-F]+:{other_port:04X} .*$", table, re.MULTILINE)
+    return row[0].split() if row else []
 
 
 def _ports(row: list[str]) -> tuple[int, int]:

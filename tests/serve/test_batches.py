@@ -69,7 +69,7 @@ def test_a_batch_spans_frontends(server: Server, wait_until: Callable[..., objec
         def frontends() -> set[int | None]:
             if len(connections) < 12:
                 connections.append(stack.enter_context(Connection(server.port)))
-            return {server.serves(connection.port) for connection in connections}
+            return {*server.served_by([connection.port for connection in connections])}
 
         wait_until(
             lambda: len(frontends() - {None}) == 2 and len(connections) >= 12,

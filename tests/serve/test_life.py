@@ -358,7 +358,7 @@ def test_kill_9_of_a_frontend_breaks_its_own_connections_only(
         connections: list[Connection] = []
 
         def owners() -> list[int | None]:
-            return [server.serves(connection.port) for connection in connections]
+            return server.served_by([connection.port for connection in connections])
 
         def spread() -> bool:
             found = owners()

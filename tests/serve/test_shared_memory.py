@@ -78,14 +78,15 @@ def connections(server: Server) -> Iterator[list[Connection]]:
 
 
 def one_to_each(server: Server, stack: ExitStack) -> list[Connection]:
-    found: dict[int, Connection] = {}
+    found: dict[int | None, Connection] = {}
     while len(found) < 2:
-        connection = stack.enter_context(Connection(server.port))
-        # What the fast lane answers, so that it keeps the connection.
-        assert connection.ask(infer({"data": [1, 2]})).status == 200
-        pid = server.serves(connection.port)
-        assert pid is not None
-        found.setdefault(pid, connection)
+        connections = [stack.enter_context(Connection(server.port)) for _ in range(3)]
+        for connection in connections:
+            # What the fast lane answers, so that it keeps the connection.
+            assert connection.ask(infer({"data": [1, 2]})).status == 200
+        owners = server.served_by([connection.port for connection in connections])
+        assert None not in owners
+        found = dict(zip(owners, connections, strict=True)) | found
     return list(found.values())
 
 
