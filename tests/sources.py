@@ -39,6 +39,11 @@ class Module:
     def parse(cls, name: str, source: str) -> "Module":
         return cls(name, source, ast.parse(source))
 
+    @functools.cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """All nodes of the tree, which many rules look at and which take longer to find."""
+        return tuple(ast.walk(self.tree))
+
     @property
     def package(self) -> str:
         return self.name.split(".")[1]
@@ -102,7 +107,7 @@ def imported(module: Module) -> Iterator[tuple[int, str]]:
 
     ``from a.b import c`` gives ``a.b.c``, as `c` may be a module; a relative import keeps its dots.
     """
-    for node in ast.walk(module.tree):
+    for node in _statements(module.tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, alias.name
@@ -112,9 +117,21 @@ def imported(module: Module) -> Iterator[tuple[int, str]]:
                 yield node.lineno, f"{origin}.{alias.name}"
 
 
+def _statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """Yield each statement at any depth; expressions, most of a tree, hold no statements."""
+    todo: list[ast.AST] = [tree]
+    while todo:
+        node = todo.pop()
+        yield node
+        for field in ("finalbody", "orelse", "handlers", "cases", "body"):
+            inner = getattr(node, field, ())
+            # A lambda's and a conditional expression's are expressions.
+            todo += reversed(inner) if isinstance(inner, list) else ()
+
+
 def calls(module: Module) -> Iterator[tuple[ast.Call, str]]:
     """Yield each call with the plain name of the callee: ``print``, ``suppress``, ``load``."""
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Call):
             called = node.func
             if isinstance(called, ast.Name):

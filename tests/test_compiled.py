@@ -34,11 +34,11 @@ def can_be_compiled(module: Module) -> Iterator[str]:
     """
     bases = {
         (alias.asname or alias.name): node.module
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.ClassDef) and module.name not in COMPILED:
             for base in node.bases:
                 if bases.get(ast.unparse(base).partition("[")[0]) in COMPILED:

@@ -1,5 +1,6 @@
 """Structure of the documentation: marks before blocks, settings, commands, links, anchors."""
 
+import argparse
 import ast
 import re
 import shlex
@@ -39,6 +40,7 @@ KEYS: Final = {*KINDS, *ALIASES, "steps", "returns"}
 _FILE: Final = re.compile(
     r"(?<![\w/.-])((?:shm|engine|frontend|bench|docs|tests|systemd)/[\w./*-]*\w|[A-Z]+\.md|LICENSE)\b"
 )
+_NAMES_EXAMPLES: Final = re.compile(r"\b(example|blocks)\(|f['\"]docs/")
 
 
 @cache
@@ -50,7 +52,11 @@ def used_examples() -> set[tuple[str, str]]:
     """
     found = set()
     for path in sorted((ROOT / "tests").rglob("*.py")):
-        tree = ast.parse(path.read_text())
+        source = path.read_text()
+        # It takes seconds to parse all tests.
+        if not _NAMES_EXAMPLES.search(source):
+            continue
+        tree = ast.parse(source)
         constants = {"README": README} | dict(_constants(tree))
         for node in ast.walk(tree):
             if isinstance(node, ast.JoinedStr):
@@ -125,10 +131,16 @@ def test_every_command_is_understood(page: str) -> None:
         assert understood(words), f"{page}: ringbatch {shlex.join(words)}"
 
 
+@cache
+def parser() -> argparse.ArgumentParser:
+    """Return that of the command line."""
+    return cli._parser()
+
+
 def understood(words: list[str]) -> bool:
     """True if the command line takes these words; ``--help`` and the like end it with 0."""
     try:
-        cli._parser().parse_args(words)
+        parser().parse_args(words)
     except SystemExit as end:
         return end.code == 0
     return True

@@ -113,7 +113,7 @@ def catches_everything_only_where_anything_can_come(module: Module) -> Iterator[
     """
     if module.name in ROLE_TOPS + CALLERS_OF_MODELS:
         return
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.ExceptHandler) and swallows_all(node):
             yield f"line {node.lineno}: catches everything"
     for call, called in calls(module):
@@ -152,11 +152,11 @@ def passes_no_words_of_libraries_on(module: Module) -> Iterator[str]:
     """
     if not module.name.startswith("ringbatch.frontend.") or module.name.startswith(FOR_ITS_PROCESS):
         return
-    own = {node.name for node in ast.walk(module.tree) if isinstance(node, ast.ClassDef)}
+    own = {node.name for node in module.nodes if isinstance(node, ast.ClassDef)}
     own |= {
         name.rpartition(".")[2] for _, name in imported(module) if name.startswith("ringbatch.")
     }
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.ExceptHandler) and node.name and node.type is not None:
             caught = set(map(last_name, parts_of(node.type))) - own - {"JSONDecodeError"}
             for raised in (part for part in ast.walk(node) if isinstance(part, ast.Raise)):
@@ -227,7 +227,7 @@ def has_a_name_that_says_something(module: Module) -> Iterator[str]:
 def keeps_attributes_quick(module: Module) -> Iterator[str]:
     """CPython keeps up to 29 attributes of an object beside it (SHARED_KEYS_MAX_SIZE), more in a
     dictionary, where each look at one takes a fifth longer; slots have no such limit."""
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.ClassDef) and "__slots__" not in map(ast.unparse, targets(node)):
             count = len({found.attr for found in ast.walk(node) if is_stored_on_self(found)})
             if count > MAX_ATTRIBUTES:
@@ -251,7 +251,7 @@ def is_stored_on_self(node: ast.AST) -> TypeGuard[ast.Attribute]:
 def starts_python_away_from_the_folder(module: Module) -> Iterator[str]:
     """`python -m` looks for modules in the working directory first, where a user's json.py or
     tokenize.py takes the place of the standard library's; -P has it look elsewhere."""
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.List | ast.Tuple):
             words = list(map(ast.unparse, node.elts))
             if words[:2] == ["sys.executable", "'-m'"]:
@@ -265,14 +265,14 @@ def leaves_threads_and_tasks_to_background(module: Module) -> Iterator[str]:
     for call, called in calls(module):
         if called in STARTERS - own:
             yield f"line {call.lineno}: {called}(), not by shm.host.background"
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.ClassDef) and "Thread" in map(last_name, node.bases):
             yield f"line {node.lineno}: {node.name} is a Thread"
 
 
 def arms_timers_before_anything_fails(module: Module) -> Iterator[str]:
     """A callback that has the loop call it again does so first: after an error it would not."""
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.FunctionDef):
             first = 1 if has_docstring(node) else 0
             for statement in node.body[first + 1 :]:
