@@ -19,9 +19,11 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 import pytest
+from brief_reports import BriefReports
 from dealing import dealt
 from dev_shm import Turns
 from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
 from skips import VARIABLE, Outcomes
 from tiers import MARKER, OPTION
 from walking import Walk
@@ -81,6 +83,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Watchdog())
     if walk := Walk.of(config):
         config.pluginmanager.register(walk)
+    if brief := BriefReports.of(config):
+        config.pluginmanager.register(brief)
     # CI counts this run's outcomes, not those of runs that tests start.
     if folder := os.environ.pop(VARIABLE, None):
         config.pluginmanager.register(Outcomes(folder))
@@ -106,6 +110,16 @@ def pytest_report_header() -> str:
     found = Path(str(ringbatch.engine.__file__)).resolve().parent
     kind = "this working copy" if found == ROOT / "engine" else "an installed copy"
     return f"ringbatch: {kind}, {found.parent}"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Have hypothesis find all characters while the processes of the run begin to read the tests.
+
+    It keeps them in a file, which a fresh clone has not; each process would take a second for it.
+    """
+    if session.config.pluginmanager.has_plugin("dsession"):
+        st.characters(codec="utf-8").validate()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

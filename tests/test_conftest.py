@@ -298,6 +298,49 @@ def test_what_is_selected_is_dealt(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert files == ["b", "a", "a", "c", "a", "a"], run.stdout
 
 
+REPORTED = """
+    import pytest
+
+    @pytest.fixture
+    def broken():
+        yield
+        raise ValueError("in tear-down")
+
+    @pytest.fixture
+    def unmade():
+        raise ValueError("in set-up")
+
+    @pytest.fixture
+    def chatty():
+        print("said in set-up")
+
+    def test_passes():
+        pass
+
+    def test_fails(chatty):
+        assert [1] == [2]
+
+    def test_is_skipped():
+        pytest.skip("not here")
+
+    def test_ends_badly(broken):
+        pass
+
+    def test_never_begins(unmade):
+        pass
+"""
+
+
+@pytest.mark.parametrize("processes", [[], ["-n", "1"]], ids=["alone", "distributed"])
+def test_what_becomes_of_tests_is_told(tmp_path: Path, processes: list[str]) -> None:
+    """What a process leaves out is missed by nobody: a run has the same words without one."""
+    run = run_pytest(tmp_path, REPORTED, *processes, "-rA")
+    assert run.returncode == 1
+    assert "1 failed, 2 passed, 1 skipped, 2 errors" in run.stdout
+    for words in ("in tear-down", "in set-up", "assert [1] == [2]", "said in set-up", "not here"):
+        assert words in run.stdout
+
+
 def test_each_process_begins_to_read_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
