@@ -12,6 +12,8 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 
+READERS: Final = "tests/test_"
+"""What files begin with that read all sources, which takes seconds. So one process has them all."""
 SLOW: Final = (
     "tests/serve/",
     "tests/process/",
@@ -19,6 +21,7 @@ SLOW: Final = (
     "tests/fuzz/",
     "tests/documents/",
     "bench/",
+    READERS,
 )
 """Folders of test files that start processes, or take as long."""
 
@@ -33,7 +36,7 @@ def dealt(items: Sequence[T], processes: int, file_of: Callable[[T], str]) -> li
     """
     files: dict[str, list[T]] = {}
     for item in items:
-        files.setdefault(file_of(item), []).append(item)
+        files.setdefault(_unit_of(file_of(item)), []).append(item)
     slow = [own for path, own in files.items() if path.startswith(SLOW)]
     quick = [item for path, own in files.items() if not path.startswith(SLOW) for item in own]
     order: list[T] = []
@@ -44,3 +47,8 @@ def dealt(items: Sequence[T], processes: int, file_of: Callable[[T], str]) -> li
         order += own + (quick[:size] if left > 1 else quick)
         del quick[:size]
     return order
+
+
+def _unit_of(path: str) -> str:
+    """Return what is dealt out whole: a file, or all that read the sources."""
+    return READERS if path.startswith(READERS) else path

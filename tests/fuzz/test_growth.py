@@ -18,7 +18,7 @@ from ringbatch.frontend.http.fallback import FallbackProtocol
 from ringbatch.frontend.http.fast_lane import FastLane
 from ringbatch.frontend.http.fast_lane_states import State
 
-SEEDS = {**dict.fromkeys(TARGETS, 4), **dict.fromkeys(CONNECTIONS, 1)}
+SEEDS = {**dict.fromkeys(TARGETS, 2), **dict.fromkeys(CONNECTIONS, 1)}
 MANY_SEEDS = {**dict.fromkeys(TARGETS, 25), **dict.fromkeys(CONNECTIONS, 12)}
 """A seed of a connection takes a second, and `run.py` tries as many as there is time for."""
 SEEDS_FOR_A_DEFECT = 40

@@ -26,7 +26,6 @@ from dataclasses import dataclass
 from typing import cast
 
 import pytest
-from greenlet import getcurrent
 from memories import Memory, View
 from watched_words import (
     NO_WORD,
@@ -100,6 +99,7 @@ class _Run:
     """Execution of a scenario, step by chosen step."""
 
     def __init__(self, scenario: Scenario, rules: "_Rules") -> None:
+        self.acting: Player | None = None
         self.memory_type = rules.memory
         self.relaxed = rules.relaxed
         self._steps: list[tuple[str, tuple[object, ...]]] = []
@@ -116,7 +116,7 @@ class _Run:
 
     def stepping(self, number: int) -> Player | None:
         """Return the actor whose step an access is; None where it is no step, or not an actor's."""
-        player: Player | None = getattr(getcurrent(), "player", None)
+        player = self.acting
         if player is None or (number != NO_WORD and self._private[number] and not player.killed):
             return None
         return player

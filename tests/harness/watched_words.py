@@ -59,7 +59,12 @@ class Player:
             self.started = True
             self._greenlet = greenlet(self._run)
             self._greenlet.player = self
+        if self.run is None:
+            self._greenlet.switch()
+            return
+        self.run.acting = self
         self._greenlet.switch()
+        self.run.acting = None
 
     def stop_before_step(self) -> None:
         """Wait to be chosen; a killed actor takes no step, even if its code catches everything."""
@@ -85,8 +90,13 @@ class Player:
 
 
 class Turns(Protocol):
-    """The run that the actors take their turns in."""
+    """The run that the actors take their turns in.
 
+    Attributes:
+        acting: whose turn it is; None while a run is set up or checked.
+    """
+
+    acting: Player | None
     memory_type: type[Memory]
     relaxed: frozenset[tuple[str, int]]
 
@@ -216,7 +226,10 @@ class WatchedWords:
         return self.load(index, acquires=False)
 
     def __setitem__(self, index: SupportsIndex | slice, value: "int | array[int]") -> None:
-        if isinstance(index, slice):
+        # Half of all accesses: each order begins with a segment that is set up.
+        if self._run.acting is None and not isinstance(index, slice):
+            self.memory.put(index, value)  # type: ignore[arg-type]
+        elif isinstance(index, slice):
             if self._run.stepping(NO_WORD) is None:
                 self._words[index] = cast("array[int]", value)
                 return
@@ -231,6 +244,9 @@ class WatchedWords:
         return self._words.cast("B") if format_ == "B" else self._words
 
     def load(self, index: SupportsIndex | slice, *, acquires: bool) -> "int | Loaded":
+        if self._run.acting is None and not isinstance(index, slice):
+            untouched: int = self._words[index]
+            return untouched
         if isinstance(index, slice):
             if self._run.stepping(NO_WORD) is None:
                 return Loaded(self._words[index])

@@ -33,3 +33,11 @@ def test_each_process_begins_with_what_is_slow() -> None:
     for half in halves:
         assert ["pure" in path for path, _ in half] == [False] * 20 + [True] * 10
     assert dealt(items, 1, lambda item: item[0]) == items
+
+
+def test_one_process_reads_the_sources() -> None:
+    paths = [f"tests/{path}.py" for path in ("serve/test_a", "test_tidy", "serve/test_b", "test_a")]
+    items = [(path, n) for path in [*paths, "tests/pure/test_a.py"] for n in range(3)]
+    order = dealt(items, 3, lambda item: item[0])
+    start = order.index(("tests/test_tidy.py", 0))
+    assert order[start : start + 6] == [item for item in items if item[0] in (paths[1], paths[3])]
