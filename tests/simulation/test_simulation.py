@@ -33,7 +33,6 @@ FOUND_SOON = (
     "an answer is posted before DONE",
     "answers to requests that are alike are posted before DONE",
     "what a step has answered goes on to the next",
-    "a collector takes a step under way for the one behind it",
     "an account may have one request more in flight",
     "a collector does not count what workers hold",
     NO_GUARD,
