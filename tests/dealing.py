@@ -12,8 +12,17 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 
-READERS: Final = "tests/test_"
-"""What files begin with that read all sources, which takes seconds. So one process has them all."""
+TOGETHER: Final = (
+    ("tests/test_",),
+    (
+        "tests/local/test_runtime_dataframes.py",
+        "tests/local/test_runtime_sklearn.py",
+        "tests/serve/test_examples.py",
+        "tests/serve/test_runtimes.py",
+    ),
+)
+"""What the paths of files begin with that have something to do first, which takes a second or more:
+they read all sources, or import scikit-learn. One process has all of them."""
 SLOW: Final = (
     "tests/serve/",
     "tests/process/",
@@ -21,7 +30,6 @@ SLOW: Final = (
     "tests/fuzz/",
     "tests/documents/",
     "bench/",
-    READERS,
 )
 """Folders of test files that start processes, or take as long."""
 
@@ -37,8 +45,9 @@ def dealt(items: Sequence[T], processes: int, file_of: Callable[[T], str]) -> li
     files: dict[str, list[T]] = {}
     for item in items:
         files.setdefault(_unit_of(file_of(item)), []).append(item)
-    slow = [own for path, own in files.items() if path.startswith(SLOW)]
-    quick = [item for path, own in files.items() if not path.startswith(SLOW) for item in own]
+    whole = (*SLOW, *(path for paths in TOGETHER for path in paths))
+    slow = [own for path, own in files.items() if path.startswith(whole)]
+    quick = [item for path, own in files.items() if not path.startswith(whole) for item in own]
     order: list[T] = []
     for number in range(processes):
         own = [item for file in slow[number::processes] for item in file]
@@ -50,5 +59,5 @@ def dealt(items: Sequence[T], processes: int, file_of: Callable[[T], str]) -> li
 
 
 def _unit_of(path: str) -> str:
-    """Return what is dealt out whole: a file, or all that read the sources."""
-    return READERS if path.startswith(READERS) else path
+    """Return the name of what is dealt out whole: a file, or some that belong together."""
+    return next((paths[0] for paths in TOGETHER if path.startswith(paths)), path)

@@ -2,9 +2,11 @@
 
 from collections import Counter
 
-from dealing import dealt
+import pytest
+from dealing import TOGETHER, dealt
 from hypothesis import given
 from hypothesis import strategies as st
+from sources import ROOT
 
 Item = tuple[str, int]
 
@@ -35,9 +37,16 @@ def test_each_process_begins_with_what_is_slow() -> None:
     assert dealt(items, 1, lambda item: item[0]) == items
 
 
-def test_one_process_reads_the_sources() -> None:
-    paths = [f"tests/{path}.py" for path in ("serve/test_a", "test_tidy", "serve/test_b", "test_a")]
-    items = [(path, n) for path in [*paths, "tests/pure/test_a.py"] for n in range(3)]
-    order = dealt(items, 3, lambda item: item[0])
-    start = order.index(("tests/test_tidy.py", 0))
-    assert order[start : start + 6] == [item for item in items if item[0] in (paths[1], paths[3])]
+def test_files_that_belong_together_are_run_by_one_process() -> None:
+    for paths in TOGETHER:
+        own = [f"{path}{number}.py" for path in paths for number in range(2)]
+        files = [file for pair in zip(own, PATHS * 2, strict=False) for file in pair]
+        items = [(path, n) for path in dict.fromkeys(files) for n in range(3)]
+        order = dealt(items, 3, lambda item: item[0])
+        start = order.index((own[0], 0))
+        assert order[start : start + 3 * len(own)] == [item for item in items if item[0] in own]
+
+
+@pytest.mark.parametrize("path", [path for paths in TOGETHER for path in paths])
+def test_files_that_belong_together_are_there(path: str) -> None:
+    assert [*ROOT.glob(f"{path}*")]
