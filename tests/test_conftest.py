@@ -113,6 +113,8 @@ def run_pytest(
     return subprocess.run(
         [*PYTEST, str(folder), *arguments],
         cwd=folder,
+        # What hypothesis found once it need not find again.
+        env=os.environ | {"HYPOTHESIS_STORAGE_DIRECTORY": str(CONFTEST.parents[1] / ".hypothesis")},
         capture_output=True,
         text=True,
         check=False,
