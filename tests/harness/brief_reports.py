@@ -1,8 +1,9 @@
-"""Reports of the processes of a run: what became of each test, once.
+"""Brief reports of a distributed run: each test's outcome reaches the controller once.
 
-A process of pytest-xdist tells the one that started it six times of each test: that it begins, how
-its set-up went, and so on. Each time that is put into bytes, sent, read and handed around. For most
-tests that is more work than the test. Of a test that passes only one report is ever shown.
+A worker process of pytest-xdist sends six messages for each test: its start, the outcome of its
+set-up, and so on. The worker encodes each message, and the controller decodes it and calls the
+hooks. For most tests that takes longer than the test. Only one report of a test that passes is ever
+shown.
 """
 
 from typing import Self
@@ -12,28 +13,29 @@ from _pytest.runner import runtestprotocol
 
 
 class BriefReports:
-    """A plugin in place of pytest's own way to run a test and report it."""
+    """Plugin that runs each test in place of pytest, and sends fewer reports."""
 
     @classmethod
     def of(cls, config: pytest.Config) -> Self | None:
-        """None where one process runs all, or an option asks for what is left out: the names of
-        tests, the times of set-ups, or an end at the first failure."""
+        """Return the plugin of a worker process; None if an option needs the other reports.
+
+        These show the names of tests, the times of set-ups, or end the run at the first failure.
+        """
         asked = config.option
         asks = asked.verbose > 0 or asked.durations is not None or asked.maxfail
         return cls() if hasattr(config, "workerinput") and not asks else None
 
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
-        """Run a test and say what is to be told of it."""
+        """Run a test, and send its reports."""
         for report in runtestprotocol(item, log=False, nextitem=nextitem):
-            if is_told(report):
+            if is_sent(report):
                 item.ihook.pytest_runtest_logreport(report=report)
         if nextitem is None:
-            # By this the run shows that all of it is done.
+            # The controller needs one of these to show that the run is complete.
             item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
 
 
-def is_told(report: pytest.TestReport) -> bool:
-    """Return whether a report is more than that of a set-up or tear-down that passed in silence.
-    Pure."""
+def is_sent(report: pytest.TestReport) -> bool:
+    """Return whether a report is sent: a set-up or tear-down that passed in silence is not. Pure."""
     return report.when == "call" or not report.passed or bool(report.sections)

@@ -3,7 +3,7 @@
 from typing import Literal
 
 import pytest
-from brief_reports import is_told
+from brief_reports import is_sent
 
 SAID = [("Captured stdout", "words")]
 When = Literal["setup", "call", "teardown"]
@@ -25,8 +25,8 @@ Outcome = Literal["passed", "failed", "skipped"]
         ("teardown", "failed", [], True),
     ],
 )
-def test_all_is_told_but_silence_around_a_test(
+def test_all_is_sent_but_silence_around_a_test(
     when: When, outcome: Outcome, said: list[tuple[str, str]], told: bool
 ) -> None:
     report = pytest.TestReport("x::y", ("x", 1, "y"), {}, outcome, None, when, said)
-    assert is_told(report) == told
+    assert is_sent(report) == told
