@@ -37,5 +37,8 @@ class BriefReports:
 
 
 def is_sent(report: pytest.TestReport) -> bool:
-    """Return whether a report is sent: a set-up or tear-down that passed in silence is not. Pure."""
+    """Return whether a report is sent: not that of a set-up or tear-down that passed in silence.
+
+    Pure.
+    """
     return report.when == "call" or not report.passed or bool(report.sections)
