@@ -40,7 +40,7 @@ def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
 def strays(names: list[str]) -> list[str]:
     """Return the files that do not belong into a wheel of ringbatch."""
     ours = re.compile(r"ringbatch(/(bench|engine|frontend|shm)|-[^/]+\.dist-info)/.+")
-    top = {"ringbatch/__init__.py", "ringbatch/py.typed"}
+    top = {"ringbatch/__init__.py", "ringbatch/__main__.py", "ringbatch/py.typed"}
     return [name for name in names if name not in top and not ours.fullmatch(name)]
 
 
