@@ -179,12 +179,12 @@ def test_a_test_that_hangs_ends_the_run_with_its_stack(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("arguments", only({"distributed": ["-n", "2"], "alone": []}, "alone"))
 def test_a_run_that_leaves_a_process_fails_and_ends_it(
-    tmp_path: Path, arguments: list[str]
+    tmp_path: Path, arguments: list[str], wait_until: Callable[..., object]
 ) -> None:
     run = run_pytest(tmp_path, LEAVES_A_PROCESS, *arguments, grace_s=0)
     left = re.findall(r"process (\d+): sleep 3600", run.stdout)
     assert (run.returncode, len(left)) == (1, 1), run.stdout
-    assert start_time_of(int(left[0])) is None
+    wait_until(lambda: start_time_of(int(left[0])) is None, "the killed process to be gone")
 
 
 def test_a_run_with_an_api_key_in_a_log_fails_and_names_it(tmp_path: Path) -> None:
