@@ -232,8 +232,9 @@ def recounted(
 ) -> Counts:
     """Return the counts; pieces that seem too dear have the least of several counts.
 
-    A count is now and then too high by chance, by 6 % once in some hundred counts on a busy host;
-    it is never too low.
+    A count is now and then too high by chance, by 6 % once in some hundred counts on a busy host.
+    The place of Python's objects in memory moves a count too, by up to 4 % for heads with a trace
+    of their own. A baseline in the middle of that range allows for it.
 
     Args:
         found, here, baselines: as of `print_counts`.
