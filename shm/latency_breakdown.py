@@ -74,7 +74,7 @@ class Breakdown(NamedTuple):
 
     @property
     def times(self) -> tuple[int, ...]:
-        """In the order of `TIMES`."""
+        """Times in nanoseconds, in the order of `TIMES`."""
         read, wait, queue, gather, *rest = self.phases
         return (read, wait, queue, gather, self.copy, *rest)
 

@@ -17,6 +17,7 @@ from ringbatch.engine.config.exposure_warnings import exposures
 from ringbatch.engine.config.settings import ServerConfig
 from ringbatch.engine.doctor.facts import Door, Features
 from ringbatch.engine.doctor.host_files import HostFiles
+from ringbatch.engine.doctor.server_files import why_not_made
 from ringbatch.engine.process.placement import wake_without_preempting
 from ringbatch.engine.supervisor.listener import close_to_newcomers
 from ringbatch.engine.supervisor.unix_listener import holder
@@ -174,7 +175,7 @@ def doors(server: ServerConfig, files: HostFiles) -> tuple[Door, ...]:
     paths["unix_socket" if server.tcp_host is not None else "host"] = server.http_socket
     return (
         *(
-            replace(_door(key, host, port, files, beside=key in shared), home=home)
+            _probed(Door(key=key, home=home, host=host, port=port), files, beside=key in shared)
             for key, home, host, port in ports
             if port is not None and (host != server.host or server.tcp_host is not None)
         ),
@@ -201,10 +202,10 @@ def exposed(server: ServerConfig, environment: Mapping[str, str]) -> tuple[tuple
     return tuple(exposures(server, clients, control_credentials_of(server, environment)))
 
 
-def _door(key: str, host: str, port: int, files: HostFiles, *, beside: bool) -> Door:
+def _probed(door: Door, files: HostFiles, *, beside: bool) -> Door:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            door.host, door.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         # Bind without listening: a client that connected would be reset.
         with socket.socket(family, kind, protocol) as tried:
@@ -215,9 +216,9 @@ def _door(key: str, host: str, port: int, files: HostFiles, *, beside: bool) -> 
         number = getattr(error, "errno", None)
         taken = number == errno.EADDRINUSE
         why = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
-        holders = files.listeners(port) if taken else ()
-        return Door(key=key, host=host, port=port, refusal=why, taken=taken, holders=holders)
-    return Door(key=key, host=host, port=port)
+        holders = files.listeners(door.port) if taken else ()
+        return replace(door, refusal=why, taken=taken, holders=holders)
+    return door
 
 
 def _unix_door(key: str, path: Path, files: HostFiles) -> Door:
@@ -226,11 +227,7 @@ def _unix_door(key: str, path: Path, files: HostFiles) -> Door:
         holders = ((pid, files.title(pid)),) if pid else ()
         words = "a process listens there"
         return Door(key=key, path=str(path), refusal=words, taken=True, holders=holders)
-    refusal = ""
-    if not path.parent.is_dir():
-        refusal = "its directory does not exist"
-    elif not os.access(path.parent, os.W_OK | os.X_OK):
-        refusal = "this user may not make files in its directory"
-    elif path.exists() and not path.is_socket():
+    refusal = why_not_made(path)
+    if not refusal and path.exists() and not path.is_socket():
         refusal = "the file there is no socket"
     return Door(key=key, path=str(path), refusal=refusal)

@@ -1,29 +1,37 @@
 """Files and a group that the server's settings name, as a start will use them."""
 
-import grp
 import os
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
 from ringbatch.engine.config.settings import ServerConfig
+from ringbatch.engine.supervisor.unix_listener import group_number
+from ringbatch.shm.errors import StartupError
 
 
-def unusable(server: ServerConfig) -> list[str]:
-    """Return a line for each that cannot be used here: what is wrong, and what to do."""
-    return [f"[server] {key}: {found}; {do}" for key, found, do in _unusable(server)]
-
-
-def _unusable(server: ServerConfig) -> Iterator[tuple[str, str, str]]:
-    """Yield a setting, what is wrong with its value, and what to do."""
+def unusable(server: ServerConfig) -> Iterator[str]:
+    """Yield a line for each that cannot be used here: what is wrong, and what to do."""
     log, authority, group = server.payload_log, server.payload_log_ca, server.unix_socket_group
     if log is not None and "://" not in log and (why := _why_not_written(Path(log))):
-        yield "payload_log", f"{log}: {why}", "choose another file, or mend that"
+        yield f"[server] payload_log: {log}: {why}; choose another file, or mend that"
     if authority is not None and (why := _why_no_authority(authority)):
-        yield "payload_log_ca", f"{authority}: {why}", "name a file of certificates in PEM"
-    if group is not None and not _is_group(group):
-        do = "choose another, or make it with groupadd"
-        yield "unix_socket_group", f"this machine has no group {group!r}", do
+        do = "name a file of certificates in PEM"
+        yield f"[server] payload_log_ca: {authority}: {why}; {do}"
+    if group is not None:
+        try:
+            group_number(group)
+        except StartupError as error:
+            yield str(error)
+
+
+def why_not_made(path: Path) -> str:
+    """Return why this user cannot make a file there; empty if it can."""
+    if not path.parent.is_dir():
+        return "its directory does not exist"
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        return "this user may not make files in its directory"
+    return ""
 
 
 def _why_not_written(path: Path) -> str:
@@ -32,11 +40,7 @@ def _why_not_written(path: Path) -> str:
         return "it is a directory"
     if path.exists():
         return "" if os.access(path, os.W_OK) else "this user may not write it"
-    if not path.parent.is_dir():
-        return "its directory does not exist"
-    if not os.access(path.parent, os.W_OK | os.X_OK):
-        return "this user may not make files in its directory"
-    return ""
+    return why_not_made(path)
 
 
 def _why_no_authority(path: Path) -> str:
@@ -46,11 +50,3 @@ def _why_no_authority(path: Path) -> str:
     except OSError as error:
         return str(error.strerror or error)
     return ""
-
-
-def _is_group(name: str) -> bool:
-    try:
-        grp.getgrnam(name)
-    except KeyError:
-        return False
-    return True

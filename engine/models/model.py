@@ -131,7 +131,7 @@ class Model:
 
     @property
     def function(self) -> str:
-        """The name of what returns its outputs, for messages."""
+        """Name of the function that returns its outputs, for messages."""
         return "predict" if self.steps is None else "step"
 
     @property

@@ -52,7 +52,7 @@ def listen_at(key: str, path: str, mode: int, group: str | None) -> socket.socke
                 os.umask(before)
             failing.callback(place.unlink, missing_ok=True)
             if group is not None:
-                os.chown(path, -1, _group(group))
+                os.chown(path, -1, group_number(group))
             place.chmod(mode)
             bound.listen(BACKLOG)
             failing.pop_all()
@@ -117,12 +117,18 @@ def _clear(key: str, path: Path) -> None:
     path.unlink()
 
 
-def _group(name: str) -> int:
+def group_number(name: str) -> int:
+    """Return the number of a group.
+
+    Raises:
+        StartupError: this machine has no such group; the text says what to do.
+    """
     try:
         return grp.getgrnam(name).gr_gid
     except KeyError:
         raise StartupError(
-            f"[server] unix_socket_group: this machine has no group {name!r}"
+            f"[server] unix_socket_group: this machine has no group {name!r}; choose another, or "
+            "make it with groupadd"
         ) from None
 
 

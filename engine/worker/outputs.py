@@ -127,12 +127,14 @@ class Checker:
         return Outputs(arrays, faults)
 
     def _by_output(self, returned: object) -> list[object]:
-        tensors, said = self._tensors, f"{self._function} returned"
+        tensors = self._tensors
         if isinstance(returned, dict):
             names = [tensor.name for tensor in tensors]
             if set(returned) != set(names):
                 given = sorted(map(str, returned))
-                raise WrongResult(f"{said} outputs {given}, declared are {names}")
+                raise WrongResult(
+                    f"{self._function} returned outputs {given}, declared are {names}"
+                )
             return [returned[name] for name in names]
         if len(tensors) == 1:
             return [returned]
@@ -140,12 +142,13 @@ class Checker:
             found = (
                 f"{len(returned)} values" if isinstance(returned, (tuple, list)) else "one value"
             )
-            raise WrongResult(f"{said} {found}, declared are {len(tensors)} outputs")
+            wanted = f"declared are {len(tensors)} outputs"
+            raise WrongResult(f"{self._function} returned {found}, {wanted}")
         return list(returned)
 
 
 def kind_of(value: object) -> str:
-    """Return what a value is, for a message."""
+    """Return the kind of a value, for a message: None, or its type."""
     return "None" if value is None else f"a {type(value).__name__}"
 
 

@@ -13,7 +13,7 @@ from ringbatch.engine.doctor.server_files import unusable
 
 
 def lines(**settings: Any) -> list[str]:
-    return unusable(ServerConfig(**settings))
+    return [*unusable(ServerConfig(**settings))]
 
 
 def test_a_file_that_can_be_made_or_appended_to_is_usable(tmp_path: Path) -> None:

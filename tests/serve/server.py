@@ -213,10 +213,10 @@ class Server:
         return self.served_by([client_port])[0]
 
     def served_by(self, client_ports: Sequence[int]) -> list[int | None]:
-        """The processes that accepted several connections.
+        """Return the processes that accepted these connections; None for one that none has.
 
-        To look at all connections of this host, or at all processes, takes milliseconds of
-        processor time. So one look is for all of them.
+        To read all connections of the host, or all open files, takes milliseconds of processor
+        time, so each is read once.
         """
         table = _tcp_table()
         owners = {
