@@ -16,14 +16,17 @@ def test_seconds_count_while_nothing_moves_and_something_waits(
     taken_bytes = waiting_bytes = 0
     clock = StallClock()
     expected = 0
+
+    def look() -> tuple[int, bool]:
+        return taken_bytes, waiting_bytes > 0
+
     for moved_bytes, now_bytes in seconds:
         waited, waiting_bytes = waiting_bytes > 0, now_bytes
         taken_bytes += moved_bytes
         # What has begun to wait amid a second has not waited for a second.
         expected = expected + 1 if waited and waiting_bytes and not moved_bytes else 0
-        found = (taken_bytes, waiting_bytes > 0)
-        clock.tick(*found)
-        assert clock.seconds(lambda found=found: found) == expected  # type: ignore[misc]
+        clock.tick(*look())
+        assert clock.seconds(look) == expected
 
 
 def test_what_was_taken_since_the_last_tick_counts() -> None:
