@@ -19,10 +19,11 @@ import pytest
 from tiers import exhaustive
 
 from ringbatch.engine.config.document import bundled
+from ringbatch.engine.config.settings import ServerConfig
 from ringbatch.engine.doctor.examination import CHECKS, gather, judge
 from ringbatch.engine.doctor.facts import WakeUps
 from ringbatch.engine.doctor.host_files import HostFiles
-from ringbatch.engine.doctor.probes import features
+from ringbatch.engine.doctor.probes import doors, features
 from ringbatch.shm.shm_objects import DIRECTORY, dead_engine_objects
 
 APART: Final = f"ringbatch-doctor-{os.getpid()}"
@@ -402,3 +403,10 @@ def test_left_behind_is_what_a_sweep_would_remove(monkeypatch: pytest.MonkeyPatc
         ((_, entries),) = dead_engine_objects()
         assert {entry.name for entry in entries} == set(shm_objects.remove_dead_engines())
         assert dead_engine_objects() == []
+
+
+def test_an_address_that_cannot_be_had_is_named_by_its_own_setting() -> None:
+    """The address belongs to documentation (RFC 5737), and to no host."""
+    server = ServerConfig(port=0, control_host="203.0.113.1", control_port=1)
+    found = {door.key: (door.home, bool(door.refusal)) for door in doors(server, HostFiles())}
+    assert found == {"port": ("host", False), "control_port": ("control_host", True)}
