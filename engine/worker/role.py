@@ -1,8 +1,8 @@
-"""The worker process: holds one instance of a model and runs the batches it is given.
+"""The worker process: holds one instance of a model and runs batches.
 
-Started by the supervisor as ``python -m ringbatch.engine.worker.role``; what it must know arrives
-as one message on the control socket. It opens the model file, says what the model takes and
-returns, and once it knows the segment, loads the model and takes tasks.
+The supervisor starts it as ``python -m ringbatch.engine.worker.role``, and sends its settings as
+one message on the control socket. The worker opens the model file and reports the model's inputs
+and outputs. Once it knows the segment, it loads the model and takes tasks.
 """
 
 import argparse
@@ -12,14 +12,12 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn, TextIO, TypeVar
 
 from ringbatch.engine.devices.cuda_uuid import cuda_uuid
-from ringbatch.engine.ipc.shaping import Unfit
 from ringbatch.engine.models.model import Model, Options, RestartWorker, error_text, failure
 from ringbatch.engine.models.model_file import Kept
 from ringbatch.engine.process import memory_limits, placement
@@ -29,7 +27,6 @@ from ringbatch.engine.process.role_commands import (
     ATTACH_SEGMENT,
     DISMISS,
     START_WORKER,
-    BatchShape,
     Parity,
     StartWorker,
     WarmUp,
@@ -43,29 +40,20 @@ from ringbatch.engine.process.role_events import (
     WarmUpStarted,
 )
 from ringbatch.engine.runtimes.opening import open_model
-from ringbatch.engine.worker.chain_steps import Steps
-from ringbatch.engine.worker.codec import Codec
-from ringbatch.engine.worker.cost_splitting import CostSplitCodec
-from ringbatch.engine.worker.device_codec import DeviceCodec
 from ringbatch.engine.worker.device_runner import DeviceRunner
 from ringbatch.engine.worker.device_worker import DeviceWorker
 from ringbatch.engine.worker.failure_detection import Failing
-from ringbatch.engine.worker.finite_outputs import FiniteCodec
 from ringbatch.engine.worker.fork_guard import ForkGuard
 from ringbatch.engine.worker.forwarder import Forwarder
-from ringbatch.engine.worker.join_limits import JoinLimits
-from ringbatch.engine.worker.json_codec import JsonCodec
 from ringbatch.engine.worker.metrics_block import count_in, expect_no_clash, warm_up_unseen
 from ringbatch.engine.worker.on_device import OnDevice, placed
-from ringbatch.engine.worker.padding import PaddedCodec, Padding, padding
 from ringbatch.engine.worker.parity_run import compare
 from ringbatch.engine.worker.parts_runner import PartsRunner
-from ringbatch.engine.worker.request_context import RequestContextCodec
 from ringbatch.engine.worker.runner import Runner
-from ringbatch.engine.worker.runner_settings import RunnerSettings
+from ringbatch.engine.worker.runner_choice import runner_for
+from ringbatch.engine.worker.shaped_model import ShapedModel, expect_steps_fit, shaped
 from ringbatch.engine.worker.steps_runner import StepsRunner
 from ringbatch.engine.worker.steps_worker import StepsWorker
-from ringbatch.engine.worker.tensor_codec import TensorCodec
 from ringbatch.engine.worker.warmup import Wanted, warmed_up
 from ringbatch.engine.worker.worker import Worker
 from ringbatch.shm import cost_profile, device_notes, device_pace
@@ -76,8 +64,7 @@ from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.messages import Failed, Ready, Vocabulary
 from ringbatch.shm.host.process import STDERR, die_with_parent, settle
 from ringbatch.shm.memory_order import store_release
-from ringbatch.shm.model_spec import MOST_PLACES, ModelSpec
-from ringbatch.shm.request_context import REQUEST_CONTEXT
+from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.upstreams import OwnUpstreams
 
@@ -106,13 +93,13 @@ def main() -> int:
         die_with_parent(start.parent_pid)
         opened = _opened(path, start, control)
         try:
-            model, padded = _shaped(opened, path, held.shape)
-            control.send(_signature(model))
+            served = shaped(opened, path, held.shape)
+            control.send(_signature(served.model))
             segment = Segment.attach(_next(control, ATTACH_SEGMENT).segment)
             count_in(segment, start.number)
-            _load(model, path, segment, start.number)
+            _load(served.model, path, segment, start.number)
             expect_no_clash(segment, start.number, path)
-            _serve(segment, start, model, padded, control)
+            _serve(segment, start, served, control)
         except StartupError:
             opened.release(True)
             raise
@@ -180,43 +167,6 @@ def _lost(control: ControlSocket, why: str, blames_batch: bool) -> NoReturn:
     os._exit(1 if blames_batch else LOST_STATUS)
 
 
-def _shaped(model: Model, path: Path | str, shape: BatchShape) -> tuple[Model, Padding | None]:
-    """Return the model as requests see it, and the padding of its inputs, if any."""
-    if shape.max_batch_elements and not model.inputs:
-        raise StartupError(
-            f"{path}: max_batch_elements needs a model that declares its inputs, to count them"
-        )
-    if shape.max_joining_rows and not model.in_steps:
-        raise StartupError(
-            f"{path}: max_joining_rows is set, but the model does not work in steps; it is for a "
-            "model file with begin and step"
-        )
-    if shape.max_batch_cost and model.in_steps and model.cost is None:
-        raise StartupError(
-            f"{path}: max_batch_cost needs a function cost in the model file, which takes what "
-            "begin takes, of one row, and says what that row costs"
-        )
-    if shape.max_batch_cost and model.cost is None:
-        raise StartupError(
-            f"{path}: max_batch_cost needs a model file without inputs and with a function "
-            "cost(instance), which says what an instance costs; models that declare inputs have "
-            "max_batch_elements"
-        )
-    if model.asks and model.inputs:
-        model = replace(model, inputs=(*model.inputs, REQUEST_CONTEXT))
-    if not shape.pad_variable_length:
-        return model, None
-    values = dict(pair.rsplit("=", 1) for pair in shape.padding_values)
-    numbers = {name: float(text) if "." in text else int(text) for name, text in values.items()}
-    try:
-        edges = shape.length_buckets
-        if model.tokens is not None:
-            edges = model.tokens.edges(edges)
-        return padding(model, edges, numbers, shape.lengths_input)
-    except Unfit as error:
-        raise StartupError(f"{path}: pad_variable_length is set, but {error}") from None
-
-
 def _load(model: Model, path: Path | str, segment: Segment, number: int) -> None:
     _publish_state(segment, number, WorkerState.LOADING)
     fork_guard = ForkGuard()
@@ -281,56 +231,35 @@ def _terminal() -> TextIO | None:
 
 
 def _serve(
-    segment: Segment,
-    start: StartWorker,
-    model: Model,
-    padded: Padding | None,
-    control: ControlSocket,
+    segment: Segment, start: StartWorker, served: ShapedModel, control: ControlSocket
 ) -> None:
-    number = start.number
+    """Run batches until a signal asks to stop."""
+    number, model, shape = start.number, served.model, start.model.shape
     lanes = [segment.lane_doorbell(lane) for lane in range(segment.layout.lanes)]
     slots = EngineSlots(segment, number, lambda lane: lanes[lane].wake())
     (spec,) = (spec.in_slots for spec in segment.models if number in spec.workers)
     if model.in_steps:
-        _expect_steps_fit(spec, start)
+        expect_steps_fit(spec, start.model.path, shape)
     on_device = _placed(model, spec, segment, start)
-    note = "" if on_device is None else on_device.note
-    options = start.model.options
-    device_notes.write(segment, number, note, 0 if options.ray else cuda_uuid(options.device))
-    runner = _runner(
-        model,
-        on_device,
-        padded,
+    failing = Failing(spec.name, partial(_report_failing, segment, number, control))
+    worker: Worker
+    runner = runner_for(
+        served,
         spec,
+        shape,
         segment,
         slots,
+        on_device,
         lambda batch: worker.runs_again(batch),
-        start.model.shape,
-        failing := Failing(spec.name, partial(_report_failing, segment, number, control)),
+        failing,
     )
-    if isinstance(runner, Runner) and start.model.warm_up is not None:
-        with warm_up_unseen():
-            _warm_up(segment, spec, runner, start, start.model.warm_up, control, failing)
-    elif start.model.parity is not None:
-        control.send(WarmUpStarted())
-    if start.model.parity is not None:
-        control.send(_compared(start, spec, runner, start.model.parity))
+    _warm_up_and_compare(segment, spec, runner, start, control, failing)
     servers = OwnUpstreams(segment.words, segment.layout, number)
     servers.begin()
     if model.share is not None:
         model.share(servers)
-    collector = segment.collector_doorbell()
+    worker = _worker_of(runner, segment, number, slots)
     doorbell = segment.worker_doorbell(number)
-    worker: Worker
-    if model.in_parts or isinstance(runner, DeviceRunner):
-        placement.wake_preempting()
-    if isinstance(runner, StepsRunner):
-        worker = StepsWorker(segment, number, runner, slots, collector.wake, time.monotonic_ns)
-    elif isinstance(runner, DeviceRunner):
-        placement.wake_on_time()
-        worker = DeviceWorker(segment, number, runner, slots, collector.wake, time.monotonic_ns)
-    else:
-        worker = Worker(segment, number, runner, slots, collector.wake, time.monotonic_ns)
     stopping = process.stop_on_sigterm(doorbell.wake)
     dismissed = threading.Event()
     process.watch(control, DISMISS, lambda _: dismissed.set(), lambda: os._exit(1))
@@ -355,43 +284,58 @@ def _serve(
         model.release(False)
 
 
+def _warm_up_and_compare(
+    segment: Segment,
+    spec: ModelSpec,
+    runner: Runner | Forwarder,
+    start: StartWorker,
+    control: ControlSocket,
+    failing: Failing,
+) -> None:
+    """Warm the model up, and compare its answers alone and in company, as far as that is asked."""
+    warm_up, parity = start.model.warm_up, start.model.parity
+    if isinstance(runner, Runner) and warm_up is not None:
+        with warm_up_unseen():
+            _warm_up(segment, spec, runner, start, warm_up, control, failing)
+    elif parity is not None:
+        control.send(WarmUpStarted())
+    if parity is not None:
+        control.send(_compared(start, spec, runner, parity))
+
+
+def _worker_of(
+    runner: Runner | Forwarder, segment: Segment, number: int, slots: EngineSlots
+) -> Worker:
+    """Return the worker that steps a runner, with the scheduling that its waits need."""
+    wake = segment.collector_doorbell().wake
+    if isinstance(runner, PartsRunner | DeviceRunner):
+        placement.wake_preempting()
+    if isinstance(runner, StepsRunner):
+        return StepsWorker(segment, number, runner, slots, wake, time.monotonic_ns)
+    if isinstance(runner, DeviceRunner):
+        placement.wake_on_time()
+        return DeviceWorker(segment, number, runner, slots, wake, time.monotonic_ns)
+    return Worker(segment, number, runner, slots, wake, time.monotonic_ns)
+
+
 def _placed(model: Model, spec: ModelSpec, segment: Segment, start: StartWorker) -> OnDevice | None:
+    """Place the model on its device, if it has one, and leave a note of that for people."""
+    options = start.model.options
     with warm_up_unseen():
-        return placed(
+        on_device = placed(
             model,
             spec,
             segment.memory,
             segment.layout.payload_byte,
             path=start.model.path,
-            graphs=start.model.options.cuda_graphs,
+            graphs=options.cuda_graphs,
             warm=start.model.warm_up is not None,
             clock_ns=time.monotonic_ns,
         )
-
-
-def _expect_steps_fit(spec: ModelSpec, start: StartWorker) -> None:
-    """Refuse settings that a model in steps cannot follow.
-
-    Raises:
-        StartupError: one is set.
-    """
-    shape, path = start.model.shape, start.model.path
-    if not 0 < spec.places <= MOST_PLACES:
-        raise StartupError(
-            f"{path}: the model works in steps, so max_batch_size, which is {spec.places}, must be "
-            f"the number of rows that a worker runs at once, from 1 to {MOST_PLACES}"
-        )
-    settings = {
-        "allowed_batch_sizes": spec.allowed_batch_sizes,
-        "max_batch_elements": shape.max_batch_elements,
-        "pad_variable_length": shape.pad_variable_length,
-    }
-    for name, value in settings.items():
-        if value:
-            raise StartupError(
-                f"{path}: {name} is set, but the model works in steps, whose rows join and end one "
-                "by one"
-            )
+    note = "" if on_device is None else on_device.note
+    uuid = 0 if options.ray else cuda_uuid(options.device)
+    device_notes.write(segment, start.number, note, uuid)
+    return on_device
 
 
 def _compared(
@@ -409,66 +353,6 @@ def _compared(
             "tokens are made up"
         )
     return compare(spec, runner.answers, wanted, path)
-
-
-def _runner(
-    model: Model,
-    on_device: OnDevice | None,
-    padded: Padding | None,
-    spec: ModelSpec,
-    segment: Segment,
-    slots: EngineSlots,
-    run_again: Callable[[int], object],
-    shape: BatchShape,
-    failing: Failing,
-) -> Runner | Forwarder:
-    if model.remote is not None:
-        return Forwarder(model.remote, spec.name, slots, time.monotonic_ns, run_again)
-
-    def fresh() -> TensorCodec:
-        if padded is not None:
-            return PaddedCodec(slots.memory, model, padded, finite=spec.refuse_nan)
-        if spec.refuse_nan:
-            return FiniteCodec(slots.memory, model, spec.batched)
-        return TensorCodec(slots.memory, model, spec.batched)
-
-    codec: Codec | None = fresh() if model.inputs else None
-    sizes = spec.allowed_batch_sizes
-    if on_device is not None:
-        model = replace(model, predict=on_device.run.predict)
-        sizes = sizes or on_device.sizes
-        if type(codec) is TensorCodec:
-            codec = DeviceCodec(slots.memory, model, spec.batched)
-    plan = None
-    most_cost = shape.max_batch_cost
-    if model.cost is not None and most_cost and not model.in_steps:
-        codec = CostSplitCodec(slots.memory, model.cost, most_cost, asks=model.asks)
-        plan = codec.plan
-    if model.asks:
-        codec = RequestContextCodec(
-            codec or JsonCodec(slots.memory, spec.batched, asks=True, function=model.function),
-            slots.wanted,
-        )
-    make: Callable[..., Runner] = Runner
-    if on_device is not None:
-        make = partial(DeviceRunner, on_device=on_device.run)
-    if model.in_parts:
-        make = partial(StepsRunner if model.in_steps else PartsRunner, pause=time.sleep)
-    settings = RunnerSettings(
-        batched=spec.batched,
-        sizes=sizes,
-        codec=codec,
-        run_again=run_again,
-        place=Steps(segment, fresh, slots.store_answer_start).place,
-        plan=plan,
-        failing=failing,
-    )
-    runner = make(model, spec.name, slots, time.monotonic_ns, settings)
-    if isinstance(runner, StepsRunner):
-        joining = shape.max_joining_rows
-        limits = JoinLimits(model.cost, asks=model.asks, most_cost=most_cost, most_joining=joining)
-        runner.limit(limits)
-    return runner
 
 
 def _report_failing(

@@ -1,6 +1,6 @@
 """A model is placed on its device: the way in, graphs, and the note about both.
 
-Tests engine/worker/on_device.py, engine/worker/graph_check.py and engine/worker/role.py.
+Tests engine/worker/on_device.py, engine/worker/graph_check.py and engine/worker/runner_choice.py.
 """
 
 import logging
@@ -23,7 +23,8 @@ from ringbatch.engine.worker.device_runner import DeviceRunner
 from ringbatch.engine.worker.failure_detection import Failing
 from ringbatch.engine.worker.graph_check import capture, difference_words, graph_sizes
 from ringbatch.engine.worker.on_device import OnDevice, placed
-from ringbatch.engine.worker.role import _runner
+from ringbatch.engine.worker.runner_choice import runner_for
+from ringbatch.engine.worker.shaped_model import ShapedModel
 from ringbatch.shm import device_notes
 from ringbatch.shm.engine_slots import BatchMark, EngineSlots
 from ringbatch.shm.errors import StartupError
@@ -269,9 +270,8 @@ def test_what_a_worker_runs_goes_through_the_device() -> None:
     assert found is not None
     slots = EngineSlots(segment, 0, lambda _lane: None)
     shape = BatchShape(0, False, (), (), "", 0)
-    runner = _runner(
-        model, found, None, entry, segment, slots, lambda _batch: None, shape, Failing()
-    )
+    served = ShapedModel(model, None)
+    runner = runner_for(served, entry, shape, segment, slots, found, lambda _batch: None, Failing())
     assert isinstance(runner, DeviceRunner), "two batches may be under way"
     client = Client(segment)
     for first in (1, 5):
