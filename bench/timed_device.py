@@ -1,6 +1,6 @@
 """A whole engine before a device that is a clock: the share that is left of the device's own rate.
 
-The device takes the times of a GPU for copies and runs (`models/timed_device.py`), and has no other
+The device takes the times of a GPU for copies and runs (`models/device_clock.py`), and has no other
 limits, so what it could answer at best is known: a full batch after each other, without a pause. It
 shows whether copies, dispatch and answers are hidden behind the runs. It is no measurement of a
 GPU; `gpu.py` is.
@@ -16,7 +16,7 @@ from typing import Final
 
 from host.server import Server
 from load.generators import Post, require_tools, wrk
-from models.timed_device import COPY_S, run_s
+from models.device_clock import COPY_S, run_s
 from peers.servers import BENCH, Ringbatch, Section
 from report.record import Report
 from report.rounds import number, spread, table

@@ -1,21 +1,35 @@
 """The device that is a clock: it answers as its model does, and takes its time."""
 
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
-from models import timed_device
-from models.timed_device import TimedDevice, run_s
+from models.device_clock import COPY_S, TimedDevice, run_s
 
 from ringbatch.engine.devices.batch_run import BatchRun, Rows
+from ringbatch.engine.runtimes import device_tensors, python
+from ringbatch.shm.tensor import Tensor
 
+MODEL = Path(__file__).parents[1] / "models" / "timed_device.py"
+OPENING = """
+import sys
+from pathlib import Path
+from ringbatch.engine.models.model import Options
+from ringbatch.engine.runtimes.opening import open_model
+options = Options(max_batch_size=2, threads=1, device="cuda:0")
+print(open_model("python", Path(sys.argv[1]), options).device.name)
+"""
+X = Tensor("x", "FP32", [1])
 MEMORY = np.arange(64, dtype="f4")
 
 
 @pytest.fixture
 def run() -> BatchRun:
-    device = TimedDevice(timed_device.predict)
-    made = BatchRun(device, timed_device.inputs, MEMORY.data.cast("B"), 0)
+    device = TimedDevice(lambda x: 2 * x)
+    made = BatchRun(device, [X], MEMORY.data.cast("B"), 0)
     made.register()
     made.measure(4, time.monotonic_ns)
     return made
@@ -47,8 +61,14 @@ def test_copies_of_a_batch_take_their_time_and_no_others(run: BatchRun) -> None:
     second = run.begin(Rows([4], [4], 1))
     for begun, rows in ((first, 32), (second, 1)):
         run.finish(begun)
-        assert run.copy_ns == pytest.approx(rows * timed_device.COPY_S * 1e9, abs=1e6)
+        assert run.copy_ns == pytest.approx(rows * COPY_S * 1e9, abs=1e6)
 
 
 def test_copies_are_measured(run: BatchRun) -> None:
-    assert run.copies_ns(32) >= 32 * timed_device.COPY_S * 1e9
+    assert run.copies_ns(32) >= 32 * COPY_S * 1e9
+
+
+def test_the_model_file_is_on_it_and_replaces_nothing_here() -> None:
+    argv = [sys.executable, "-c", OPENING, str(MODEL)]
+    assert subprocess.run(argv, capture_output=True, text=True).stdout == "timed:0\n"
+    assert vars(python)["with_tensors"] is device_tensors.with_tensors
