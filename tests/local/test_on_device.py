@@ -4,8 +4,11 @@ Tests engine/worker/on_device.py, engine/worker/graph_check.py and engine/worker
 """
 
 import logging
+import signal
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,12 +16,15 @@ import pytest
 from played_device import PlayedDevice
 from segment_fixture import Client, local_segment, pack, spec, unpack
 
+from ringbatch.engine.collector.takeover import held_by_all
 from ringbatch.engine.command import check
 from ringbatch.engine.devices.batch_run import SETS, BatchRun
+from ringbatch.engine.ipc.messages import task_words
 from ringbatch.engine.models.model import Model, RestartWorker
+from ringbatch.engine.process import placement, startup
 from ringbatch.engine.process.role_commands import BatchShape
 from ringbatch.engine.report.models import table
-from ringbatch.engine.worker import graph_check
+from ringbatch.engine.worker import graph_check, role
 from ringbatch.engine.worker.device_runner import DeviceRunner
 from ringbatch.engine.worker.failure_detection import Failing
 from ringbatch.engine.worker.graph_check import capture, difference_words, graph_sizes
@@ -26,9 +32,11 @@ from ringbatch.engine.worker.on_device import OnDevice, placed
 from ringbatch.engine.worker.runner_choice import runner_for
 from ringbatch.engine.worker.shaped_model import ShapedModel
 from ringbatch.shm import device_notes
+from ringbatch.shm.descriptors import TASK_WORDS
 from ringbatch.shm.engine_slots import BatchMark, EngineSlots
 from ringbatch.shm.errors import StartupError
-from ringbatch.shm.ring import Consumer
+from ringbatch.shm.ring import Consumer, Producer
+from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Reason
 from ringbatch.shm.tensor import Tensor
 
@@ -293,6 +301,54 @@ def test_what_a_worker_runs_goes_through_the_device() -> None:
         assert device.copies == ["3 of requests"] * 2
         assert runner.runs.padded_rows == 1
     found.run.close()
+
+
+class Serving:
+    """A worker's process that is told to end as it first waits, and what it finds there."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, segment: Segment) -> None:
+        self.stopping: list[int] = []
+        self.control = SimpleNamespace(send=lambda _message: None)
+        bell = SimpleNamespace(wake=lambda: None, wait=self._told_to_end)
+        for name in ("lane_doorbell", "worker_doorbell", "collector_doorbell"):
+            monkeypatch.setattr(segment, name, lambda *_: bell)
+        monkeypatch.setattr(role, "settle", lambda: None)
+        for name in ("wake_on_time", "wake_preempting"):
+            monkeypatch.setattr(placement, name, lambda: None)
+        monkeypatch.setattr(startup, "stop_on_sigterm", lambda _wake: self.stopping)
+        monkeypatch.setattr(startup, "watch", lambda *_: None)
+
+    def _told_to_end(self, _seconds: float | None) -> None:
+        self.stopping.append(signal.SIGTERM)
+
+
+def test_a_worker_that_is_told_to_end_answers_what_is_under_way_on_its_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    device = of(lambda x, n: x * n[:, None])
+    released: list[Any] = []
+    model = Model((X, N), (Y,), lambda: None, lambda: None, device=device, release=released.append)
+    entry = spec(0, (X, N), [Y], max_batch_size=4)
+    segment = local_segment(entry)
+    layout = segment.layout
+    serving, client = Serving(monkeypatch, segment), Client(segment)
+    tasks = Producer(segment.words, layout.task_ring(0), TASK_WORDS)
+    for batch in range(1, SETS + 3):
+        client.send(*_sent((X, N), [[batch, 0]], [2]))
+        refs = Consumer(segment.words, layout.submission_ring(0), layout.slots).take()
+        mark = BatchMark(batch, 1, Reason.FULL, dispatched_ns=time.monotonic_ns())
+        assert tasks.offer(task_words(mark, refs[-1:]))
+    shape = BatchShape(0, False, (), (), "", 0)
+    options = SimpleNamespace(cuda_graphs="off", ray=None, device="cpu")
+    held = SimpleNamespace(path="/m.py", options=options, shape=shape, warm_up=None, parity=None)
+    start: Any = SimpleNamespace(number=0, model=held, title="m/0")
+    control: Any = serving.control
+    role._serve(segment, start, model, None, control)
+    answers = [unpack([Y], 1, reply.data)[0].tolist() for reply in client.collect().values()]
+    # One was ended by its step, and as many as there are sets stood behind it.
+    assert sorted(answers) == [[[2.0 * batch, 0]] for batch in range(1, SETS + 2)]
+    assert [task.mark.batch for task in held_by_all(segment)[0] or []] == [SETS + 2]
+    assert (device.in_memory, released) == (None, [False])
 
 
 def _sent(inputs: Sequence[Tensor], *values: Any) -> tuple[bytes, int]:
