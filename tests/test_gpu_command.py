@@ -1,6 +1,6 @@
 """The command for a machine with a GPU, with an interpreter that only notes what it is given.
 
-Tests .ci/gpu.
+Tests .ci/gpu and tests/on_gpu.py.
 """
 
 import os
@@ -21,12 +21,19 @@ echo "$*" >> {folder}/asked
 echo "$*, said"
 case "$*" in *{fails}*) exit 3 ;; esac
 """
+TORCH: Final = """
+class version: {version}
+class cuda:
+    def is_available(): return {available}
+__version__ = "2.x"
+"""
 
 
 def ran(
     folder: Path, fails: str = "nothing", steps: tuple[str, ...] = (), **more: str
 ) -> tuple[int, str, list[str]]:
     """Return the status, what it said, and what the interpreter was asked."""
+    folder.mkdir(exist_ok=True)
     python = folder / "python"
     python.write_text(NOTING.format(folder=folder, fails=fails))
     python.chmod(0o755)
@@ -39,15 +46,16 @@ def ran(
 def test_each_step_runs_and_what_it_said_is_kept(tmp_path: Path) -> None:
     status, said, asked = ran(tmp_path)
     assert (status, said.splitlines()[-1]) == (0, "4 steps passed; failed: none")
-    assert [line.split()[0] for line in asked] == ["-m", "-m", "bench/gpu.py", "tests/chaos/run.py"]
+    scripts = ["-m", "tests/on_gpu.py", "bench/gpu.py", "tests/chaos/run.py"]
+    assert [line.split()[0] for line in asked] == scripts
     kept = {file.name: file.read_text() for file in (tmp_path / "out").iterdir()}
     assert {*kept} == {"doctor.txt", "tests.txt", "bench.txt", "chaos.txt"}
-    assert kept["bench.txt"].endswith("resnet50-uint8 encoder mlp, said\n")
+    assert kept["bench.txt"].endswith("resnet50-uint8 encoder mlp image-to-image, said\n")
     assert all("cpu" not in line for line in asked)
 
 
 @pytest.mark.parametrize(
-    ("fails", "name"), [("doctor", "doctor"), ("pytest", "tests"), ("soak", "chaos")]
+    ("fails", "name"), [("doctor", "doctor"), ("test_cuda", "tests"), ("soak", "chaos")]
 )
 def test_a_step_that_fails_is_named_and_the_others_run(
     tmp_path: Path, fails: str, name: str
@@ -83,9 +91,10 @@ def test_all_limits_together_are_twelve_minutes() -> None:
 
 
 def test_the_options_are_those_of_the_scripts(tmp_path: Path) -> None:
-    _, _, asked = ran(tmp_path, DEVICE="cpu")
-    assert "--programs small small-uint8" in asked[2]
-    for line in asked[2:]:
+    status, said, asked = ran(tmp_path, DEVICE="cpu")
+    assert (status, said.splitlines()[-1]) == (0, "3 steps passed; failed: none")
+    assert "--programs small small-uint8 small-to-image" in asked[1]
+    for line in asked[1:]:
         script, *words = line.split()
         known = subprocess.run(
             [sys.executable, str(ROOT / script), "--help"], capture_output=True, text=True
@@ -93,5 +102,46 @@ def test_the_options_are_those_of_the_scripts(tmp_path: Path) -> None:
         options = [word for word in words if word.startswith("--")]
         assert options
         assert [option for option in options if option not in known] == []
-    for word in asked[1].split():
+    _, _, (tests,) = ran(tmp_path / "named", steps=("tests",), DEVICE="cpu")
+    for word in tests.split():
         assert not word.startswith("tests/") or (ROOT / word).exists()
+
+
+@pytest.mark.parametrize(
+    ("torch", "words"),
+    [
+        ("", "torch cannot be imported: import of torch halted"),
+        ("cuda = None", "torch 2.x has no CUDA"),
+        ("cuda = '13'", "torch finds no CUDA device; nvidia-smi and ringbatch doctor say what"),
+    ],
+)
+def test_without_a_gpu_the_tests_fail_and_say_why(tmp_path: Path, torch: str, words: str) -> None:
+    if torch:
+        (tmp_path / "torch.py").write_text(TORCH.format(version=torch, available=False))
+    done = on_gpu(tmp_path)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.startswith(words)
+    assert done.stdout.endswith(": every test would be skipped, so none is run\n")
+
+
+@pytest.mark.parametrize(("body", "status"), [("pass", 0), ("assert False", 1)])
+def test_with_a_gpu_the_tests_run(tmp_path: Path, body: str, status: int) -> None:
+    (tmp_path / "torch.py").write_text(TORCH.format(version="cuda = '13'", available=True))
+    test = tmp_path / "test_one.py"
+    test.write_text(f"def test_one() -> None:\n    {body}\n")
+    done = on_gpu(tmp_path, "-q", "-p", "no:cacheprovider", str(test))
+    assert done.returncode == status, done.stdout
+    assert f"1 {'failed' if status else 'passed'}" in done.stdout
+
+
+def on_gpu(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run the tests with the `torch` of a folder, or with none."""
+    program = (
+        "import sys, runpy\n"
+        f"sys.path.insert(0, {str(folder)!r})\n"
+        f"if not {(folder / 'torch.py').exists()}: sys.modules['torch'] = None\n"
+        f"sys.argv[1:] = {list(arguments)!r}\n"
+        f"runpy.run_path({str(ROOT / 'tests/on_gpu.py')!r}, run_name='__main__')\n"
+    )
+    argv = [sys.executable, "-c", program]
+    return subprocess.run(argv, cwd=folder, capture_output=True, text=True)
