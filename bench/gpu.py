@@ -1,14 +1,15 @@
 """ringbatch on a GPU, beside bare loops over the same device and beside peers.
 
 The models are a residual network, with rows of FP32 (602 KB) and of pixels (151 KB), an encoder and
-a perceptron (1 KB). They are exported programs under FP16's autocast, in batches of up to 32. They
-are asked over `Client`, V2 binary over HTTP and gRPC, with rows in system shared memory, and by
-`infer_many`: a crowd, one at a time, and at 0.7 of the crowd's rate.
+a perceptron (1 KB). One more network answers with images of FP32 (602 KB). They are exported
+programs under FP16's autocast, in batches of up to 32. They are asked over `Client`, V2 binary over
+HTTP and gRPC, with rows in system shared memory, and by `infer_many`: a crowd, one at a time, and
+at 0.7 of the crowd's rate.
 
 The bare loops, of one thread, gather and run eagerly, or copy out of registered memory and replay
 CUDA graphs. mosec and LitServe run the residual network on the same device. After `--limit-s` no
 further part begins, and the report lists the rest as not measured. With `--device cpu --programs
-small small-uint8` all of it runs without a GPU, and no limits apply.
+small small-uint8 small-to-image` all of it runs without a GPU, and no limits apply.
 """
 
 import argparse
@@ -28,7 +29,7 @@ from load.device_ways import BulkDied, Way, bulk_rate, fleet, shared_row
 from load.made_rows import Row
 from peers.device_servers import PEERS, DevicePeer, ringbatch
 from peers.servers import BENCH
-from report.gpu_limits import Bare, Run, lines, run_table, verdict_table
+from report.gpu_limits import Bare, Run, lines, run_table, verdict_table, way_out_table
 from report.record import Report
 
 from ringbatch.bench.load.answers import post
@@ -41,7 +42,7 @@ GRACE_S: Final = 20.0
 LOOP_LIMIT_S: Final = 300
 OF_HIGHEST: Final = 0.7
 """The share of the highest rate at which p99 is measured."""
-PROGRAMS: Final = ("resnet50", "resnet50-uint8", "encoder", "mlp")
+PROGRAMS: Final = ("resnet50", "resnet50-uint8", "encoder", "mlp", "image-to-image")
 LARGE_BYTES: Final = 8192
 """Size of a row from which shared memory pays; smaller rows are sent by `infer_many`."""
 
@@ -212,6 +213,8 @@ class Scenario:
     def conclude(self) -> int:
         """Print the tables and hold figures to limits; return the exit status."""
         self.report.print_text(run_table(self.bare, self.runs))
+        if ways := way_out_table(self.bare):
+            self.report.print_text(ways)
         if all(run.busy is None for run in self.runs):
             print("GPU idle: not known, as NVML tells nothing here (the extra gpu)", flush=True)
         for program, start_s in self.starts_s.items():

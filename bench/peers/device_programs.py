@@ -92,6 +92,15 @@ def small() -> Any:
     return residual(8, (1, 1))
 
 
+def to_image(width: int) -> Any:
+    """Return a network whose results are images of the size of its rows."""
+    return nn.Sequential(
+        *(nn.Conv2d(3, width, 3, padding=1), nn.ReLU()),
+        *(nn.Conv2d(width, width, 3, padding=1), nn.ReLU()),
+        nn.Conv2d(width, 3, 3, padding=1),
+    )
+
+
 PROGRAMS: Final = {
     "resnet50": Program((3, 224, 224), "float32", resnet50),
     "resnet50-uint8": Program((3, 224, 224), "uint8", lambda: OfPixels(resnet50())),
@@ -99,8 +108,10 @@ PROGRAMS: Final = {
     "mlp": Program(
         (256,), "float32", lambda: nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 10))
     ),
+    "image-to-image": Program((3, 224, 224), "float32", lambda: to_image(32)),
     "small": Program((3, 32, 32), "float32", small),
     "small-uint8": Program((3, 32, 32), "uint8", lambda: OfPixels(small())),
+    "small-to-image": Program((3, 32, 32), "float32", lambda: to_image(8)),
 }
 
 

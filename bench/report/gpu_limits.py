@@ -37,6 +37,8 @@ class Bare:
         eager, pipelined: rows/s; the second is 0 without a GPU.
         lone_ms: a row through its graph, likewise.
         bus: bytes/s of large copies to the device, likewise.
+        block_ms, scattered_ms, straight_ms: a batch's results as one block, as a block that the CPU
+            scatters, and by a copy of the device for each, likewise.
     """
 
     shape: tuple[int, ...]
@@ -45,6 +47,9 @@ class Bare:
     pipelined: float = 0.0
     lone_ms: float = 0.0
     bus: float = 0.0
+    block_ms: float = 0.0
+    scattered_ms: float = 0.0
+    straight_ms: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -166,6 +171,17 @@ def run_table(bare: Mapping[str, Bare], runs: Sequence[Run]) -> str:
         )
     head = ["program", "way", "workers", "rows/s", "of eager", "of pipelined", "lone p50, ms"]
     return table([*head, "p99 at 0.7, ms", "of the bus", "GPU idle"], rows)
+
+
+def way_out_table(bare: Mapping[str, Bare]) -> str:
+    """Return the table of ways in which a batch's results come to places of their own."""
+    rows = [
+        [program, *map(number, (loop.block_ms, loop.scattered_ms, loop.straight_ms))]
+        for program, loop in bare.items()
+        if loop.block_ms
+    ]
+    head = ["results of a batch, ms", "one block", "scattered by the CPU", "a copy for each"]
+    return table(head, rows) if rows else ""
 
 
 def _share(value: float, whole: float) -> str:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
@@ -15,7 +16,15 @@ from gpu import plan
 from load.device_ways import Way
 from load.made_rows import REGION, Row
 from peers.device_servers import PEERS, in_base64, ringbatch
-from report.gpu_limits import Bare, Line, Run, lines, run_table, verdict_table
+from report.gpu_limits import (
+    Bare,
+    Line,
+    Run,
+    lines,
+    run_table,
+    verdict_table,
+    way_out_table,
+)
 
 SCRIPT = Path(__file__).resolve().parents[1] / "gpu.py"
 LOOP: Final = Bare((3, 2, 2), "float32", eager=100.0, pipelined=1000.0, lone_ms=1.0, bus=4000.0)
@@ -101,6 +110,15 @@ def test_the_tables_have_ratios_and_verdicts() -> None:
     ]
 
 
+def test_the_ways_out_are_told_of_programs_that_were_run_on_a_gpu() -> None:
+    assert way_out_table(BARE) == ""
+    loop = replace(LOOP, block_ms=0.5, scattered_ms=2.5, straight_ms=0.75)
+    text = way_out_table({**BARE, "image-to-image": loop})
+    assert [line.split() for line in text.splitlines()[2:]] == [
+        ["image-to-image", "0.5", "2.5", "0.75"]
+    ]
+
+
 @pytest.mark.parametrize(
     ("dtype", "name", "size"), [("float32", "FP32", 48), ("uint8", "UINT8", 12)]
 )
@@ -159,8 +177,9 @@ def test_a_peer_without_its_package_says_what_to_install(monkeypatch: pytest.Mon
 def test_all_of_it_runs_without_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
     monkeypatch.setenv("RINGBATCH_BENCH_RESULTS", str(tmp_path))
-    words = ["--device", "cpu", "--programs", "small", "small-uint8", "--seconds", "1.5"]
+    words = ["--device", "cpu", "--programs", "small", "small-uint8", "small-to-image"]
     words += ["--frontends", "1", "--generators", "1", "--connections", "4", "--bulk-rows", "64"]
+    words += ["--seconds", "1.5"]
     done = subprocess.run([sys.executable, str(SCRIPT), *words], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     (file,) = tmp_path.glob("gpu-*.json")
@@ -169,6 +188,7 @@ def test_all_of_it_runs_without_a_gpu(tmp_path: Path, monkeypatch: pytest.Monkey
     for program, ways in (
         ("small", ("Client", "V2 binary", "gRPC", "shared memory")),
         ("small-uint8", ("Client", "V2 binary", "gRPC", "infer_many")),
+        ("small-to-image", ("Client", "V2 binary", "gRPC", "shared memory")),
     ):
         assert (program, None, "bare") in runs
         assert [run for run in runs if run[:2] == (program, 1)] == [(program, 1, w) for w in ways]
@@ -177,6 +197,38 @@ def test_all_of_it_runs_without_a_gpu(tmp_path: Path, monkeypatch: pytest.Monkey
     for name in PEERS:
         assert (("small", None, name) in runs) != (name in record["absent"])
     assert "from start to ready" in done.stdout
+
+
+def test_results_come_to_places_of_their_own_in_all_ways_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    from peers import device_loop
+
+    scattered: list[Any] = []
+    straight: list[Any] = []
+
+    def registered(array: Any) -> Any:
+        """Return another memory for the device's own copies, to tell them from the CPU's."""
+        scattered.append(torch.from_numpy(array))
+        straight.append(torch.zeros_like(scattered[-1]))
+        return straight[-1]
+
+    runtime = SimpleNamespace(cudaHostRegister=lambda _address, _size, _flags: 0)
+    on_cpu = SimpleNamespace(
+        cuda=SimpleNamespace(cudart=lambda: runtime, synchronize=lambda: None),
+        empty=lambda shape, pin_memory: torch.empty(shape),
+        from_numpy=registered,
+    )
+    monkeypatch.setattr(device_loop, "torch", on_cpu)
+    results = torch.randn(device_loop.BATCH, 3, 4, 4)
+    figures = device_loop.way_out(results, 0.01)
+    assert [*figures] == ["block_ms", "scattered_ms", "straight_ms"]
+    assert min(figures.values()) > 0
+    assert torch.equal(torch.stack(scattered), results)
+    assert torch.equal(torch.stack(straight), results)
+    more: dict[str, Any] = dict(figures)
+    assert way_out_table({"a": replace(LOOP, **more)}) != ""
 
 
 def test_what_there_is_no_time_for_is_not_measured(
