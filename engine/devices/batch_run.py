@@ -1,8 +1,9 @@
 """The run of one batch on a device: rows in, the model, outputs out.
 
-The law: the device neither reads nor writes a request's memory once that request is answered. So
-nothing leaves `BatchRun.finish` before an event behind the batch's last copy has passed, neither
-outputs nor an exception. An exception leaves once the device has let go of all that has begun.
+The law: the device of a living process neither reads nor writes a request's memory once that
+request is answered. So nothing leaves `BatchRun.finish` before an event behind the batch's last
+copy has passed, neither outputs nor an exception. An exception leaves once the device has let go of
+all that has begun.
 
 Two batches may be under way. Each has a set of buffers for itself, so that no batch finds another
 one in its buffers. The runs of both are in one queue. So are the copies of their outputs, each
@@ -11,6 +12,9 @@ before any later run: graphs may share the memory of their outputs.
 Large rows go from requests' memory to the device without a copy by the CPU. The CPU gathers small
 ones in page-locked memory, because a copy's call costs more than their bytes. `BatchRun.measure`
 finds out which is quicker. If the device cannot read requests' memory, the CPU gathers all rows.
+
+Outputs come back into memory of this process alone. A device may go on for a while behind the end
+of its process, when the requests are another worker's. Reads harm nobody then, and writes would.
 """
 
 from collections import deque
