@@ -23,10 +23,11 @@ from pathlib import Path
 from typing import Final
 
 from host.server import HOST, Server
+from load.answers import WrongAnswer
 from peers.servers import MODELS, Ringbatch
 from report.record import Report
 from report.rounds import number, run_rounds, spread, table
-from streams import WrongAnswer, percentile
+from streams import percentile
 
 CONTINUOUS: Final = "continuous"
 STATIC: Final = "static"

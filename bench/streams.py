@@ -1,185 +1,53 @@
-"""CPU time and delay of answers in parts.
+"""CPU time and delay of answers in parts, over each protocol that gives them.
 
 Each client asks again once its answer has ended, for 20 parts that the model makes 2 ms apart, or
 `--parts` and `--step-ms`. With `--in-steps` rows need not begin together, and the CPU time of the
-model's own steps is measured alone and left out of the limit. The same clients then ask for one
-answer with all parts joined. Clients, frontends and the worker share the machine's cores.
+model's own steps is measured alone and left out of the limit. Events go over a connection for each
+client, or over one of HTTP/2 that all share, as they share the one of gRPC. A program with a
+`Client` has a thread for each. For comparison, the same clients ask for one answer with all parts
+joined. Clients, frontends and the worker share the machine's cores.
 """
 
 import argparse
-import json
 import os
 import runpy
-import selectors
-import socket
 import tempfile
-import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from host import procfs
-from host.server import HOST, Server
+from host.server import Server, free_port
+from load.part_answers import (
+    MODEL,
+    PARTS,
+    Answers,
+    EventsOverHttp2,
+    OverGrpc,
+    OverHttp1,
+    Times,
+)
+from load.part_clients import drive, drive_client
 from peers.servers import MODELS, Ringbatch
 from report.record import Report
 from report.rounds import number, run_rounds, spread, table
 
 EVENTS: Final = "events"
-WHOLE: Final = "one answer"
-WAYS: Final = (EVENTS, WHOLE)
-PARTS: Final = 20
-PATH: Final = "/v1/models/parts:predict"
+GRPC: Final = "grpc"
+HTTP2: Final = "http2"
+CLIENT: Final = "client"
+WHOLE: Final = "one-answer"
+WAYS: Final = (EVENTS, GRPC, HTTP2, CLIENT, WHOLE)
+ROLES: Final = ("worker", "collector", "frontend")
+OTHERS: Final = "others"
 MOST_GAP_MS: Final = 100.0
 """The longest gap between two parts that may be, beyond the model's step."""
 MOST_STEP_US: Final = 60.0
-MOST_ROW_US: Final = 15.0
-"""CPU time of a step that all roles may take beyond the model's own: for the step, and each row."""
+"""CPU time of a step that all roles may take beyond the model's own, and of each row: below."""
+MOST_ROW_US: Final = {EVENTS: 15.0, **dict.fromkeys((GRPC, HTTP2, CLIENT), 5.0)}
 _MEASURED_STEPS: Final = 500
-_HEAD_END: Final = b"\r\n\r\n"
-_EVENT_END: Final = b"\n\n"
-_LAST_CHUNK: Final = b"0\r\n\r\n"
-
-
-class WrongAnswer(RuntimeError):
-    """An answer is not the right one."""
-
-
-def message(way: str, value: int) -> bytes:
-    """Return a request."""
-    body = b'{"instances":[%d]}' % value
-    accept = "Accept: text/event-stream\r\n" if way == EVENTS else ""
-    head = f"POST {PATH} HTTP/1.1\r\nHost: {HOST}\r\n{accept}Content-Length: {len(body)}\r\n\r\n"
-    return head.encode() + body
-
-
-@dataclass
-class Times:
-    """Times of the answers of all clients, in milliseconds.
-
-    Attributes:
-        first: from the request to the first part, or to the answer.
-        gaps: between two parts.
-        answers: that have ended.
-        parts: in them, and in those that have begun.
-    """
-
-    first: list[float] = field(default_factory=list)
-    gaps: list[float] = field(default_factory=list)
-    answers: int = 0
-    parts: int = 0
-
-
-class Reader:
-    """Reads the answers of one client, as the bytes come.
-
-    Args:
-        way: the form of the answers.
-        value: the instance that the client sends.
-        times: takes note of the parts.
-        parts: of an answer.
-    """
-
-    def __init__(self, way: str, value: int, times: Times, parts: int = PARTS) -> None:
-        self._way = way
-        self._value = value
-        self._times = times
-        self._parts = parts
-        self._unread = b""
-        self._sent_s = self._last_s = 0.0
-        self._found: list[float] = []
-        self._in_body = False
-
-    def sent(self, now_s: float) -> None:
-        """Begin the next answer."""
-        self._sent_s = now_s
-        self._in_body = False
-        self._found = []
-
-    def take(self, data: bytes, now_s: float) -> bool:
-        """Take bytes; return whether the answer has ended.
-
-        Raises:
-            WrongAnswer: see there.
-        """
-        self._unread += data
-        if not self._in_body:
-            head, found, rest = self._unread.partition(_HEAD_END)
-            if not found:
-                return False
-            if not head.startswith(b"HTTP/1.1 200"):
-                raise WrongAnswer(head.decode() + rest.decode())
-            self._in_body, self._unread = True, rest
-        ended = self._take_events(now_s) if self._way == EVENTS else self._take_whole(now_s)
-        if ended:
-            expected = [float(self._value + step) for step in range(self._parts)]
-            if self._found != expected:
-                raise WrongAnswer(f"{self._found} and not {expected}")
-            self._times.answers += 1
-            self._unread = b""
-        return ended
-
-    def _take_events(self, now_s: float) -> bool:
-        *events, self._unread = self._unread.split(_EVENT_END)
-        for event in events:
-            self._read(event[event.index(b"{") :])
-            if len(self._found) == 1:
-                self._times.first.append(1e3 * (now_s - self._sent_s))
-            else:
-                self._times.gaps.append(1e3 * (now_s - self._last_s))
-            self._times.parts += 1
-            self._last_s = now_s
-        return self._unread.endswith(_LAST_CHUNK)
-
-    def _take_whole(self, now_s: float) -> bool:
-        if not self._unread.endswith(b"]]}"):
-            return False
-        self._read(self._unread)
-        self._times.first.append(1e3 * (now_s - self._sent_s))
-        self._times.parts += self._parts
-        return True
-
-    def _read(self, text: bytes) -> None:
-        answer = json.loads(text)
-        if "error" in answer:
-            raise WrongAnswer(answer["error"])
-        self._found += answer["predictions"][0]
-
-
-def drive(port: int, way: str, clients: int, parts: int, seconds: float) -> Times:
-    """Keep that many clients asking for some time; return the times of their answers.
-
-    Raises:
-        WrongAnswer: an answer was not right.
-    """
-    times = Times()
-    until_s = time.monotonic() + seconds
-    with selectors.DefaultSelector() as selector:
-        for value in range(clients):
-            connection = socket.create_connection((HOST, port))
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            reader = Reader(way, value, times, parts)
-            selector.register(connection, selectors.EVENT_READ, (reader, message(way, value)))
-            reader.sent(time.monotonic())
-            connection.sendall(message(way, value))
-        while selector.get_map():
-            for key, _ in selector.select():
-                connection = key.fileobj  # type: ignore[assignment]
-                reader, ask = key.data
-                data = connection.recv(1 << 16)
-                now_s = time.monotonic()
-                if not data:
-                    raise WrongAnswer("a connection has ended")
-                if not reader.take(data, now_s):
-                    continue
-                if now_s >= until_s:
-                    selector.unregister(connection)
-                    connection.close()
-                    continue
-                reader.sent(now_s)
-                connection.sendall(ask)
-    return times
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -199,7 +67,9 @@ class Run:
         answers_per_s: answers that ended.
         first_p50_ms, first_p99_ms: from the request to the first part, or to the answer.
         gap_p50_ms, gap_p99_ms, gap_most_ms: between two parts; 0 without any.
-        cpu_us: CPU time of the engine for a part, the model's sleep left out.
+        cpu_us: CPU time for a part, by role, the model's sleep left out. A program with a `Client`
+            is its own frontend.
+        generator: cores that the clients took, unless they are such a program.
     """
 
     parts_per_s: float
@@ -209,7 +79,13 @@ class Run:
     gap_p50_ms: float
     gap_p99_ms: float
     gap_most_ms: float
-    cpu_us: float
+    cpu_us: Mapping[str, float]
+    generator: float
+
+    @property
+    def engine_us(self) -> float:
+        """CPU time of all roles for a part."""
+        return sum(self.cpu_us.values())
 
 
 def model_us(file: Path, rows: int) -> float:
@@ -222,63 +98,128 @@ def model_us(file: Path, rows: int) -> float:
     return 1e6 * (time.process_time() - begun_s) / _MEASURED_STEPS / rows
 
 
-def measure(server: Server, way: str, clients: int, parts: int, seconds: float) -> Run:
-    """Drive the server, and sample its processes at the same time."""
-    usages: list[procfs.ProcessUsage] = []
-    watch = threading.Thread(
-        target=lambda: usages.extend(procfs.watch_tree(server.pid, seconds)), daemon=True
-    )
-    watch.start()
-    begun_s = time.monotonic()
-    times = drive(server.port, way, clients, parts, seconds)
-    took_s = time.monotonic() - begun_s
-    watch.join()
-    busy = sum(usage.cpu_fraction for usage in usages)
-    rate = times.parts / took_s
+def role_of(title: str) -> str:
+    """Return the role of a process of the engine."""
+    return next((role for role in ROLES if role in title), OTHERS)
+
+
+def cpu_us_by_role(usages: Sequence[procfs.ProcessUsage], parts_per_s: float) -> dict[str, float]:
+    """Return the CPU time of each role for a part."""
+    found = dict.fromkeys((*ROLES, OTHERS), 0.0)
+    for usage in usages:
+        found[role_of(usage.title)] += 1e6 * usage.cpu_fraction / parts_per_s
+    return found
+
+
+@dataclass(frozen=True)
+class Served:
+    """Running server.
+
+    Attributes:
+        server: with events, and with a `Client`'s lane.
+        grpc_port: where it answers gRPC.
+    """
+
+    server: Server
+    grpc_port: int
+
+    def ask(self, way: str, clients: Sequence[Answers], seconds: float) -> None:
+        """Keep clients asking for some time.
+
+        Raises:
+            WrongAnswer: an answer was not right.
+        """
+        port = self.server.port
+        if way == CLIENT:
+            drive_client(self.server.pid, clients, seconds)
+        elif way == GRPC:
+            drive(self.grpc_port, [OverGrpc(clients)], seconds)
+        elif way == HTTP2:
+            drive(port, [EventsOverHttp2(clients)], seconds)
+        else:
+            drive(port, [OverHttp1(one, events=way == EVENTS) for one in clients], seconds)
+
+
+def measure(served: Served, way: str, clients: int, parts: int, seconds: float) -> Run:
+    """Drive the server, and look at its processes before and after."""
+    # A thread adds to an int in several steps: each client has its own.
+    times = [Times() for _ in range(clients)]
+    asking = [Answers(value, own, parts) for value, own in enumerate(times)]
+    before = procfs.sample_tree(served.server.pid)
+    own_s, begun_s = time.process_time(), time.monotonic()
+    served.ask(way, asking, seconds)
+    took_s, own_s = time.monotonic() - begun_s, time.process_time() - own_s
+    usages = procfs.usage(before, procfs.sample_tree(served.server.pid), took_s)
+    rate = sum(one.parts for one in times) / took_s
+    cpu_us = cpu_us_by_role(usages, rate)
+    if way == CLIENT:
+        cpu_us["frontend"] += 1e6 * own_s / took_s / rate
+    first = [time_ms for one in times for time_ms in one.first]
+    gaps = [time_ms for one in times for time_ms in one.gaps]
     return Run(
         parts_per_s=rate,
-        answers_per_s=times.answers / took_s,
-        first_p50_ms=percentile(times.first, 0.5),
-        first_p99_ms=percentile(times.first, 0.99),
-        gap_p50_ms=percentile(times.gaps, 0.5),
-        gap_p99_ms=percentile(times.gaps, 0.99),
-        gap_most_ms=max(times.gaps, default=0.0),
-        cpu_us=1e6 * busy / rate,
+        answers_per_s=sum(one.answers for one in times) / took_s,
+        first_p50_ms=percentile(first, 0.5),
+        first_p99_ms=percentile(first, 0.99),
+        gap_p50_ms=percentile(gaps, 0.5),
+        gap_p99_ms=percentile(gaps, 0.99),
+        gap_most_ms=max(gaps, default=0.0),
+        cpu_us=cpu_us,
+        generator=0.0 if way == CLIENT else own_s / took_s,
     )
 
 
 def row(clients: int, way: str, runs: Sequence[Run]) -> list[str]:
-    """Return a row of the table: medians of the rounds."""
-    names = ("parts_per_s", "first_p50_ms", "first_p99_ms", "gap_p50_ms", "gap_p99_ms", "cpu_us")
+    """Return a row of the table: medians of the rounds, and the longest gap of all."""
+    names = ("parts_per_s", "first_p50_ms", "first_p99_ms", "gap_p50_ms", "gap_p99_ms")
     found = [spread([getattr(run, name) for run in runs]).median for name in names]
+    found.append(max(run.gap_most_ms for run in runs))
     gapless = way == WHOLE
     return [
         str(clients),
         way,
         *(
             "" if gapless and name.startswith("gap") else number(value)
-            for name, value in zip(names, found, strict=True)
+            for name, value in zip((*names, "gap_most_ms"), found, strict=True)
         ),
     ]
 
 
-def hold_to_limits(report: Report, clients: int, step_ms: float, runs: Sequence[Run]) -> None:
+def cost_row(clients: int, way: str, runs: Sequence[Run]) -> list[str]:
+    """Return a row of the table of CPU time: medians of the rounds, in µs for a step of all rows.
+
+    The last two are the CPU time of all roles for a part, and the cores of the clients.
+    """
+    roles = [spread([run.cpu_us[role] for run in runs]).median for role in (*ROLES, OTHERS)]
+    engine_us = spread([run.engine_us for run in runs]).median
+    steps = [clients * cpu_us for cpu_us in (*roles, engine_us)]
+    generator = spread([run.generator for run in runs]).median
+    return [str(clients), way, *(number(value) for value in (*steps, engine_us, generator))]
+
+
+def hold_to_limits(
+    report: Report, way: str, clients: int, step_ms: float, runs: Sequence[Run]
+) -> None:
     """Compare the gaps of a load with what ringbatch promises."""
-    longest = spread([run.gap_p99_ms for run in runs]).median - step_ms
-    words = f"p99 of a gap beyond the step, {clients} clients"
+    longest = max(run.gap_most_ms for run in runs) - step_ms
+    words = f"longest gap beyond the step, {way}, {clients} clients"
     report.limit(words, longest, at_most=MOST_GAP_MS, unit="ms")
 
 
-def hold_steps_to_limit(report: Report, clients: int, own_us: float, runs: Sequence[Run]) -> None:
+def hold_steps_to_limit(
+    report: Report, way: str, clients: int, own_us: float, runs: Sequence[Run]
+) -> None:
     """Compare the CPU time of a step, beyond the model's own, with what it may be."""
-    found_us = clients * (spread([run.cpu_us for run in runs]).median - own_us)
-    words = f"CPU time of a step of {clients} rows beyond the model's own"
-    report.limit(words, found_us, at_most=MOST_STEP_US + clients * MOST_ROW_US, unit="µs")
+    found_us = clients * (spread([run.engine_us for run in runs]).median - own_us)
+    words = f"CPU time of a step of {clients} rows beyond the model's own, {way}"
+    most_us = MOST_STEP_US + clients * MOST_ROW_US[way]
+    report.limit(words, found_us, at_most=most_us, unit="µs")
 
 
 def main() -> int:
     """Run the rounds; the exit status is 1 where gaps are too long, or steps cost too much."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     parser.add_argument("--clients", type=int, nargs="+", default=[32, 64])
     parser.add_argument("--step-ms", type=float, default=2.0, help="time of a part")
     parser.add_argument("--parts", type=int, default=PARTS, help="of an answer")
@@ -287,29 +228,38 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=5)
     options = parser.parse_args()
     report = Report("streams", {key: str(value) for key, value in vars(options).items()})
-    rows = []
+    rows, costs = [], []
     with tempfile.TemporaryDirectory(prefix="bench-") as made:
         settings = {"max_batch_size": max(options.clients)}
         file = MODELS / ("parts_in_steps.py" if options.in_steps else "parts.py")
-        engine = Ringbatch("parts", file, settings=settings)
+        grpc_port = free_port()
+        more = {"grpc_port": grpc_port, "http2": True}
+        engine = Ringbatch(MODEL, file, settings=settings, server=more)
         os.environ |= {"BENCH_STEP_MS": f"{options.step_ms:g}", "BENCH_PARTS": f"{options.parts}"}
         with Server(engine.command(Path(made))) as server:
+            served = Served(server, grpc_port)
             for clients in options.clients:
 
                 def run(_turn: int, way: str, clients: int = clients) -> Run:
-                    found = measure(server, way, clients, options.parts, options.seconds)
+                    found = measure(served, way, clients, options.parts, options.seconds)
                     report.run(way=way, clients=clients, **vars(found))
                     return found
 
-                found = run_rounds(WAYS, options.rounds, run)
-                rows += [row(clients, way, found[way]) for way in WAYS]
-                hold_to_limits(report, clients, options.step_ms, found[EVENTS])
+                found = run_rounds(options.ways, options.rounds, run)
+                rows += [row(clients, way, runs) for way, runs in found.items()]
+                costs += [cost_row(clients, way, runs) for way, runs in found.items()]
+                in_parts = {way: runs for way, runs in found.items() if way != WHOLE}
+                for way, runs in in_parts.items():
+                    hold_to_limits(report, way, clients, options.step_ms, runs)
                 if options.in_steps:
                     own_us = model_us(file, clients)
                     report.print_text(f"the model's own step: {own_us:.2f} µs of CPU a row")
-                    hold_steps_to_limit(report, clients, own_us, found[EVENTS])
-    heads = ["clients", "answers as", "parts/s", "first p50, ms", "first p99", "gap p50", "gap p99"]
-    report.print_text(table([*heads, "CPU µs a part"], rows))
+                    for way, runs in in_parts.items():
+                        hold_steps_to_limit(report, way, clients, own_us, runs)
+    heads = ["clients", "way", "parts/s", "first p50, ms", "first p99"]
+    report.print_text(table([*heads, "gap p50", "gap p99", "longest"], rows))
+    heads = ["clients", "way", *(f"{role}, µs a step" for role in (*ROLES, OTHERS)), "all"]
+    report.print_text(table([*heads, "all, µs a part", "clients, cores"], costs))
     return report.finish()
 
 

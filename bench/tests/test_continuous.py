@@ -5,7 +5,7 @@ import socket
 
 import pytest
 from continuous import MEAN_STEPS, PLACES, Exchange, lengths, message, waits_ms
-from streams import WrongAnswer
+from load.answers import WrongAnswer
 
 HEAD = b"HTTP/1.1 200 OK\r\n\r\n"
 

@@ -1,97 +1,30 @@
-"""Reading of events, and limits of the measurement of answers in parts."""
+"""Figures and limits of the measurement of answers in parts."""
 
-import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from host.procfs import ProcessUsage
 from report.record import Report
 from streams import (
+    CLIENT,
     EVENTS,
+    GRPC,
+    HTTP2,
     MOST_GAP_MS,
-    PARTS,
-    WHOLE,
-    Reader,
     Run,
-    Times,
-    WrongAnswer,
+    cost_row,
+    cpu_us_by_role,
     hold_steps_to_limit,
     hold_to_limits,
-    message,
     model_us,
     percentile,
 )
 
-HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
-FIVE = 5
 
-
-def answer(numbers: list[float]) -> bytes:
-    return json.dumps({"message": "", "predictions": [numbers]}, separators=(",", ":")).encode()
-
-
-def chunk(data: bytes) -> bytes:
-    return b"%x\r\n%b\r\n" % (len(data), data)
-
-
-def streamed(begin: int = FIVE) -> list[bytes]:
-    """An answer in parts, a chunk for each."""
-    parts = [b"data: %b\n\n" % answer([float(begin + step)]) for step in range(PARTS)]
-    return [HEAD, *map(chunk, parts), chunk(b"")]
-
-
-def test_each_part_has_its_time() -> None:
-    times = Times()
-    reader = Reader(EVENTS, FIVE, times)
-    reader.sent(10.0)
-    ends = [reader.take(piece, 10.0 + n / 1e3) for n, piece in enumerate(streamed())]
-    assert ends == [False] * (PARTS + 1) + [True]
-    assert times.first == pytest.approx([1.0])
-    assert times.gaps == pytest.approx([1.0] * (PARTS - 1))
-    assert (times.answers, times.parts) == (1, PARTS)
-
-
-def test_bytes_may_come_one_by_one_and_a_second_answer_behind_the_first() -> None:
-    times = Times()
-    reader = Reader(EVENTS, FIVE, times)
-    for number in (1, 2):
-        reader.sent(0.0)
-        *before, last = [reader.take(bytes([byte]), 0.0) for piece in streamed() for byte in piece]
-        assert last
-        assert not any(before)
-        assert (times.answers, times.parts) == (number, number * PARTS)
-
-
-def test_one_answer_has_all_parts() -> None:
-    times = Times()
-    reader = Reader(WHOLE, FIVE, times)
-    reader.sent(1.0)
-    body = answer([float(FIVE + step) for step in range(PARTS)])
-    assert not reader.take(HEAD + body[:30], 1.04)
-    assert reader.take(body[30:], 1.05)
-    assert times.first == pytest.approx([50.0])
-    assert (times.answers, times.parts, times.gaps) == (1, PARTS, [])
-
-
-@pytest.mark.parametrize(
-    "pieces",
-    [
-        streamed(FIVE + 1),
-        [*streamed()[:-2], streamed()[-1]],
-        [HEAD, chunk(b'data: {"error":"no"}\n\n')],
-        [b"HTTP/1.1 503 No\r\n\r\n{}"],
-    ],
-    ids=["others", "one missing", "an error", "a refusal"],
-)
-def test_a_wrong_answer_ends_the_measurement(pieces: list[bytes]) -> None:
-    reader = Reader(EVENTS, FIVE, Times())
-    reader.sent(0.0)
-    with pytest.raises(WrongAnswer):
-        [reader.take(piece, 0.0) for piece in pieces]
-
-
-def test_only_one_of_the_ways_asks_for_events() -> None:
-    assert [b"text/event-stream" in message(way, 1) for way in (EVENTS, WHOLE)] == [True, False]
+def run_of(gap_most_ms: float = 1.0, cpu_us: Mapping[str, float] | None = None) -> Run:
+    return Run(1.0, 1.0, 1.0, 1.0, 1.0, 1.0, gap_most_ms, cpu_us or {}, 0.5)
 
 
 def test_percentiles_are_of_all_values() -> None:
@@ -113,11 +46,40 @@ def test_model_time_is_of_its_own_step_alone(
     assert model_us(file, 4) == pytest.approx(100)
 
 
-@pytest.mark.parametrize(("cpu_us", "met"), [(17.5, True), (18.5, False)])
-def test_costly_steps_miss_the_limit(cpu_us: float, met: bool) -> None:
+def test_cpu_time_of_a_part_is_told_by_role() -> None:
+    titles = {
+        "ringbatch: worker parts/0": 0.2,
+        "ringbatch: collector": 0.1,
+        "ringbatch: frontend 0": 0.25,
+        "ringbatch: grpc frontend 0": 0.05,
+        "ringbatch: supervisor": 0.01,
+    }
+    usages = [ProcessUsage(1, title, cores, 0, 0, 0, 0) for title, cores in titles.items()]
+    found = cpu_us_by_role(usages, 10_000)
+    assert found == pytest.approx({"worker": 20, "collector": 10, "frontend": 30, "others": 1})
+
+
+def test_costs_are_of_a_step_of_all_rows() -> None:
+    runs = [
+        run_of(cpu_us={"worker": us, "collector": 1, "frontend": 2, "others": 0.5})
+        for us in (3.0, 4.0, 9.0)
+    ]
+    found = cost_row(32, GRPC, runs)
+    assert found == ["32", GRPC, "128.0", "32", "64", "16", "240.0", "7.5", "0.5"]
+
+
+@pytest.mark.parametrize(
+    ("way", "cpu_us", "met"),
+    [
+        (EVENTS, 17.5, True),
+        (EVENTS, 18.5, False),
+        *((way, us, us < 8) for way in (GRPC, HTTP2, CLIENT) for us in (7.5, 8.5)),
+    ],
+)
+def test_costly_steps_miss_the_limit_of_their_way(way: str, cpu_us: float, met: bool) -> None:
     report = Report("streams", {})
-    run = Run(1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, cpu_us)
-    hold_steps_to_limit(report, 32, 1.0, [run])
+    run = run_of(cpu_us={"worker": cpu_us - 2, "frontend": 2})
+    hold_steps_to_limit(report, way, 32, 1.0, [run])
     assert [limit.met for limit in report.limits] == [met]
 
 
@@ -129,8 +91,9 @@ def test_costly_steps_miss_the_limit(cpu_us: float, met: bool) -> None:
         (MOST_GAP_MS + 49, 50.0, True),
     ],
 )
-def test_long_gaps_miss_the_limit(gap_ms: float, step_ms: float, met: bool) -> None:
+def test_long_gaps_miss_the_limit_in_whatever_round(
+    gap_ms: float, step_ms: float, met: bool
+) -> None:
     report = Report("streams", {})
-    run = Run(1.0, 1.0, 1.0, 1.0, 1.0, gap_ms, gap_ms, 1.0)
-    hold_to_limits(report, 32, step_ms, [run])
+    hold_to_limits(report, EVENTS, 32, step_ms, [run_of(), run_of(gap_ms), run_of()])
     assert [limit.met for limit in report.limits] == [met]
