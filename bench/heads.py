@@ -20,8 +20,8 @@ from report.rounds import table
 from steps import REPETITIONS, SIZES, Engine
 
 from ringbatch.frontend.access.sampling import AccessSettings
+from ringbatch.frontend.grpc.call_context import MethodHandler
 from ringbatch.frontend.grpc.call_head import CallHeadReader
-from ringbatch.frontend.grpc.calls import MethodHandler
 from ringbatch.frontend.grpc.connection import GrpcConnection, GrpcSettings
 from ringbatch.frontend.grpc.inference import Inference
 from ringbatch.frontend.grpc.messages import inference

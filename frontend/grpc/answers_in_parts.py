@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from ringbatch.frontend.codec.outcome import InternalError
 from ringbatch.frontend.grpc.answer import infer_response_field
-from ringbatch.frontend.grpc.calls import CallContext
+from ringbatch.frontend.grpc.call_context import CallContext
 from ringbatch.frontend.grpc.inference import PARTS_END, GrpcAnswer, Pending
 from ringbatch.frontend.grpc.messages import inference
 from ringbatch.frontend.grpc.status import grpc_status
@@ -84,10 +84,13 @@ class _Message(NamedTuple):
 class AnswersInParts:
     """Answers in parts of one stream.
 
+    Messages are sent at once, unless others wait for the client to make room. Then a task sends
+    all in their order.
+
     Args:
         call: of the stream.
         record: takes each request once it has ended, or is left.
-        give: takes each request once its last message is written.
+        give: takes each request once its last message is sent.
         timing: makes that of each request, if the client is to get it.
     """
 
@@ -104,28 +107,31 @@ class AnswersInParts:
         self._timing = timing
         self._timings: dict[Pending, PartsTiming] = {}
         self._running: set[Pending] = set()
+        self._all_ended = asyncio.Event()
+        self._all_ended.set()
         self._messages: deque[_Message] = deque()
         self._waiting: dict[Pending, int] = {}
         """Parts that wait, by their request."""
         self._unread_bytes = 0
-        self._news = asyncio.Event()
         self._writing: asyncio.Task[None] | None = None
-        self._is_whole = False
+        """Sends the messages that wait; None while none do."""
 
     def add(self, pending: Pending) -> None:
         """Answer a request that has begun."""
         self._running.add(pending)
+        self._all_ended.clear()
         pending.ended.add_done_callback(partial(self._end, pending))
-        if self._writing is None:
-            self._writing = asyncio.create_task(self._write())
 
     def take(self, pending: Pending, answer: GrpcAnswer) -> None:
         """Take a part; called by the service, which ends the request with the error raised."""
+        data = infer_response_field(answer.response + _MORE)
+        if not self._has_to_wait():
+            self._call.send(data)
+            return
         too_much = self._unread_bytes > MOST_UNREAD_BYTES or self._call.full
         if too_much and pending in self._waiting:
             raise Overloaded(f"the client has not read {self._unread_bytes} bytes of the answer")
         self._waiting[pending] = self._waiting.get(pending, 0) + 1
-        data = infer_response_field(answer.response + _MORE)
         self._unread_bytes += len(data)
         self._call.keep(len(data))
         self._put(_Message(pending, data))
@@ -137,10 +143,7 @@ class AnswersInParts:
 
     async def finish(self) -> None:
         """Wait until all are answered; no other comes."""
-        self._is_whole = True
-        self._news.set()
-        if self._writing is not None:
-            await self._writing
+        await self._all_ended.wait()
 
     def close(self) -> None:
         """Leave what is not answered."""
@@ -153,39 +156,63 @@ class AnswersInParts:
         self._unread_bytes = 0
         self._messages.clear()
 
+    def _has_to_wait(self) -> bool:
+        """Return whether the next message has to wait for those before it."""
+        return self._writing is not None or self._call.waits
+
     def _end(self, pending: Pending, _ended: "asyncio.Future[None]") -> None:
-        self._put(_Message(pending, None))
+        """Send the last message to a request, unless the call is over."""
+        if pending not in self._running:
+            return
+        if self._has_to_wait():
+            self._put(_Message(pending, None))
+            return
+        try:
+            if data := self._last_message(pending):
+                self._call.send(data)
+            self._forget(pending)
+        except Exception:
+            self._fail()
 
     def _put(self, message: _Message) -> None:
         self._messages.append(message)
-        self._news.set()
+        if self._writing is None:
+            self._writing = asyncio.create_task(self._write())
 
     async def _write(self) -> None:
         try:
-            while not self._is_whole or self._running:
-                await self._news.wait()
-                self._news.clear()
-                while self._messages:
-                    pending, part = self._messages.popleft()
-                    if part is None:
-                        await self._write_end(pending)
-                    else:
-                        self._leave(pending, len(part))
-                        await self._call.write(part)
+            while self._messages:
+                pending, part = self._messages.popleft()
+                if part is None:
+                    if data := self._last_message(pending):
+                        await self._call.write(data)
+                    self._forget(pending)
+                else:
+                    self._leave(pending, len(part))
+                    await self._call.write(part)
+            self._writing = None
         except Exception:
-            # Else the call would wait for its client, and the client for an answer.
-            log.exception("grpc frontend: a stream's answer in parts failed")
-            self._call.fail(InternalError())
+            self._fail()
 
-    async def _write_end(self, pending: Pending) -> None:
-        self._running.discard(pending)
+    def _fail(self) -> None:
+        """End the call: else it would wait for its client, and the client for an answer."""
+        log.exception("grpc frontend: a stream's answer in parts failed")
+        self._call.fail(InternalError())
+
+    def _last_message(self, pending: Pending) -> bytes:
+        """Record a request that has ended; return its last message, which may be empty."""
         self._record(pending)
         timing = b""
         if self._timing is not None and pending.ending is not None:
             timing = self._timing_of(pending).value(pending.ending)
             del self._timings[pending]
-        if data := final_response(pending, timing):
-            await self._call.write(data)
+        return final_response(pending, timing)
+
+    def _forget(self, pending: Pending) -> None:
+        """Stop running a request whose last message is sent."""
+        self._running.discard(pending)
+        if not self._running:
+            self._all_ended.set()
         self._give(pending)
 
     def _timing_of(self, pending: Pending) -> PartsTiming:

@@ -5,13 +5,14 @@ Each has a task of the event loop for as long as it lasts, which gets a `ServedC
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 from ringbatch.frontend.codec.grpc_codes import OK, RESOURCE_EXHAUSTED
 from ringbatch.frontend.codec.outcome import NotSupported
 from ringbatch.frontend.grpc.answer_blocks import HEAD, Metadata, trailers, trailers_alone
+from ringbatch.frontend.grpc.call_context import CallEnded, MethodHandler
 from ringbatch.frontend.grpc.call_head import CallHead
 from ringbatch.frontend.grpc.large_messages import ArrivingMessage
 from ringbatch.frontend.grpc.message_reader import MessageReader, Packed, framed
@@ -37,84 +38,6 @@ MOST_KEYLESS: Final = 1024
 """The most calls without a key in the process that wait for their clients."""
 _MORE_MESSAGES: Final = "a call of this method has one message"
 """UNIMPLEMENTED, as gRPC's table of status codes has it."""
-
-
-class CallEnded(Exception):
-    """A call has ended, in the middle of what serves it.
-
-    Args:
-        status: how.
-    """
-
-    def __init__(self, status: GrpcStatus) -> None:
-        super().__init__(status.text)
-        self.status = status
-
-
-class CallContext(Protocol):
-    """A call as it is seen by what serves it.
-
-    Attributes:
-        connection: identifies the connection of the call.
-        head: of the call.
-        client: the address of its client.
-        account: its account word, see `ringbatch.shm.account`.
-        trailing: metadata that stand behind its answer.
-    """
-
-    connection: object
-    head: CallHead
-    client: str
-    account: int
-    trailing: Metadata
-
-    @property
-    def full(self) -> bool:
-        """True if so many bytes wait for its client that nothing more is read."""
-
-    def stalled_s(self) -> int:
-        """Return for how many seconds its client has taken nothing, though messages wait."""
-
-    def remaining_ns(self) -> int:
-        """Return how long its client still waits; 0 without a deadline, below 0 after it."""
-
-    async def read(self) -> bytes | None:
-        """Return the next message; None after the last one.
-
-        Raises:
-            Draining: the server is to stop, and the client has not come to its end.
-        """
-
-    def keep(self, size: int) -> None:
-        """Count a message of so many bytes that waits for those before it; if below 0, it is done.
-
-        If too much waits, nothing more is read.
-        """
-
-    async def write(self, data: bytes) -> None:
-        """Send a message, once the ones before have found room."""
-
-    def fail(self, error: RequestError) -> None:
-        """End the call at any point."""
-
-
-class MethodHandler(NamedTuple):
-    """Handler of one method.
-
-    Attributes:
-        infers: True for ModelInfer, which needs no other attribute.
-        streams_requests: True if any number of messages come.
-        serve: gets the one message, or None if they stream, and the call; returns the status of
-            its failure, None for a success. It raises nothing.
-        is_open: True if it serves clients without a key.
-        max_bytes: of a message; None if it may be as long as any.
-    """
-
-    infers: bool
-    streams_requests: bool
-    serve: Callable[[bytes | None, Any], Awaitable[GrpcStatus | None]]
-    is_open: bool = False
-    max_bytes: int | None = None
 
 
 class CallConnection(Protocol):
@@ -240,11 +163,20 @@ class ServedCall:
             finally:
                 self._arrival = None
 
+    @property
+    def waits(self) -> bool:
+        """As in `CallContext`."""
+        return bool(self._stream.queue)
+
     async def write(self, data: bytes) -> None:
         """As in `CallContext`."""
-        core, stream = self._owner.core, self._stream
-        if stream.queue:
+        if self._stream.queue:
             await self._drained(len(data))
+        self.send(data)
+
+    def send(self, data: bytes) -> None:
+        """As in `CallContext`."""
+        core, stream = self._owner.core, self._stream
         if stream.gone:
             return
         if not stream.head_sent:

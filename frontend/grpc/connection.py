@@ -21,9 +21,10 @@ from ringbatch.frontend.grpc.answer_blocks import (
     trailers_alone,
     usual_trailers,
 )
+from ringbatch.frontend.grpc.call_context import MethodHandler
 from ringbatch.frontend.grpc.call_head import CallHead, CallHeadReader
 from ringbatch.frontend.grpc.call_tracking import TrackedCall
-from ringbatch.frontend.grpc.calls import MethodHandler, ServedCall
+from ringbatch.frontend.grpc.calls import ServedCall
 from ringbatch.frontend.grpc.inference import Framing, GrpcAnswer, Inference
 from ringbatch.frontend.grpc.large_messages import ArrivingMessage, tensor_span
 from ringbatch.frontend.grpc.message_reader import PREFIX, PREFIX_BYTES

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from ringbatch.frontend.codec.grpc_codes import RESOURCE_EXHAUSTED
-from ringbatch.frontend.grpc.calls import CallEnded
+from ringbatch.frontend.grpc.call_context import CallEnded
 from ringbatch.frontend.grpc.status import GrpcStatus
 from ringbatch.shm.host.background import essential_task
 

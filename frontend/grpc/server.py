@@ -21,8 +21,8 @@ from setproctitle import setproctitle
 from ringbatch.frontend.access import flags as access_flags
 from ringbatch.frontend.access.recorder import recording
 from ringbatch.frontend.access.sampling import AccessSettings
+from ringbatch.frontend.grpc.call_context import MethodHandler
 from ringbatch.frontend.grpc.call_head import CallHeadReader
-from ringbatch.frontend.grpc.calls import MethodHandler
 from ringbatch.frontend.grpc.connection import GrpcSettings
 from ringbatch.frontend.grpc.connections import BACKLOG, Connections
 from ringbatch.frontend.grpc.handover import leave

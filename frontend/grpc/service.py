@@ -17,8 +17,8 @@ from ringbatch.frontend.codec.grpc_codes import INVALID_ARGUMENT, NOT_FOUND
 from ringbatch.frontend.codec.json_to_tensor import shown
 from ringbatch.frontend.codec.limit_messages import MAX_CONTROL_BYTES
 from ringbatch.frontend.codec.outcome import InternalError
+from ringbatch.frontend.grpc.call_context import CallContext, CallEnded, MethodHandler
 from ringbatch.frontend.grpc.call_head import OPEN_METHODS
-from ringbatch.frontend.grpc.calls import CallContext, CallEnded, MethodHandler
 from ringbatch.frontend.grpc.health_watches import Watches
 from ringbatch.frontend.grpc.inference import Inference
 from ringbatch.frontend.grpc.messages import (

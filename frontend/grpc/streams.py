@@ -10,8 +10,8 @@ from ringbatch.frontend.access.recorder import Recorder
 from ringbatch.frontend.codec.outcome import InternalError
 from ringbatch.frontend.codec.part_limits import PartLimits, limits_in
 from ringbatch.frontend.grpc.answers_in_parts import AnswersInParts, final_response
+from ringbatch.frontend.grpc.call_context import CallContext, CallEnded
 from ringbatch.frontend.grpc.call_tracking import TrackedCall
-from ringbatch.frontend.grpc.calls import CallContext, CallEnded
 from ringbatch.frontend.grpc.inference import Inference, Pending
 from ringbatch.frontend.grpc.kept_messages import answered, kept_call
 from ringbatch.frontend.grpc.status import grpc_status

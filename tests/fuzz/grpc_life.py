@@ -17,7 +17,7 @@ from grpc_harness import INFER, STREAM, Call, Client
 from grpc_service_harness import MAX_REQUEST_BYTES, Harness, message, numbers_in, streamed
 from http2_harness import frame, settings, widen
 
-from ringbatch.frontend.grpc.calls import MethodHandler
+from ringbatch.frontend.grpc.call_context import MethodHandler
 from ringbatch.frontend.http2.frames import INTERNAL_ERROR, NO_ERROR, PING
 from ringbatch.shm.engine_slots import Request
 

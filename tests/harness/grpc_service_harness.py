@@ -12,8 +12,8 @@ from segment_fixture import local_segment, spec
 
 from ringbatch.frontend.access.recorder import recording
 from ringbatch.frontend.access.sampling import AccessSettings
+from ringbatch.frontend.grpc.call_context import MethodHandler
 from ringbatch.frontend.grpc.call_head import CallHeadReader
-from ringbatch.frontend.grpc.calls import MethodHandler
 from ringbatch.frontend.grpc.connection import GrpcConnection, GrpcSettings
 from ringbatch.frontend.grpc.inference import Inference
 from ringbatch.frontend.grpc.messages import inference

@@ -72,6 +72,38 @@ def test_parts_of_several_requests_come_as_they_are_made() -> None:
     on_loop(test)
 
 
+def test_only_messages_without_room_need_a_task() -> None:
+    async def test() -> None:
+        harness = Harness(PARTED)
+        call = harness.call(message(1, id="a", **ENDS), message(2, id="b"), path=STREAM)
+        first, second = await harness.taken(2)
+        await harness.quiet()
+        tasks = asyncio.all_tasks()
+        put(harness, first, 10, 11)
+        assert asyncio.all_tasks() == tasks
+        harness.client.windows(0)
+        put(harness, second, 20)
+        put(harness, first, 12)
+        put(harness, second, 21)
+        await harness.quiet()
+        assert len(asyncio.all_tasks()) == len(tasks) + 1
+        assert [seen(answer)[1] for answer in streamed(call)] == [10, 11]
+        harness.client.windows(1 << 20)
+        # It finds room, but others were there before.
+        put(harness, second, 22)
+        harness.answer(second)
+        await harness.quiet()
+        assert asyncio.all_tasks() == tasks
+        put(harness, first, 13)
+        harness.answer(first)
+        assert await call.ended() == ("OK", "")
+        found = [seen(answer)[1] for answer in streamed(call)]
+        assert found == [10, 11, 20, 12, 21, 22, 13, None]
+        await all_gone(harness)
+
+    on_loop(test)
+
+
 @pytest.mark.parametrize("status", [Status.OK, Status.CUT_OFF])
 def test_who_asks_gets_the_timing_with_the_last_response(status: Status) -> None:
     async def test() -> None:
@@ -209,6 +241,28 @@ def test_a_call_that_is_cancelled_leaves_nothing(window: int) -> None:
         await harness.quiet()
         assert not any(harness.engine_slots.wanted(request.ref) for request in requests)
         await all_gone(harness)
+
+    on_loop(test)
+
+
+def test_an_end_behind_that_of_its_call_is_nobodys(monkeypatch: pytest.MonkeyPatch) -> None:
+    last: list[object] = []
+
+    def noted(*answered: object) -> bytes:
+        last.append(answered)
+        return b""
+
+    async def test() -> None:
+        harness = Harness(PARTED)
+        monkeypatch.setattr(answers_in_parts, "final_response", noted)
+        call = harness.call(message(1), path=STREAM, end=False)
+        (request,) = await harness.taken(1)
+        put(harness, request, 1)
+        call.cancel()
+        # The call's task has yet to learn of it.
+        harness.answer(request)
+        await all_gone(harness)
+        assert not last
 
     on_loop(test)
 

@@ -6,7 +6,7 @@ import pytest
 from grpc_harness import Call
 from grpc_service_harness import Harness, message, numbers_in, on_loop
 
-from ringbatch.frontend.grpc.calls import MethodHandler
+from ringbatch.frontend.grpc.call_context import MethodHandler
 from ringbatch.frontend.grpc.connection import GrpcConnection, InferCall
 from ringbatch.frontend.grpc.inference import GrpcAnswer
 from ringbatch.frontend.http2.frames import INTERNAL_ERROR
