@@ -30,12 +30,15 @@ from ringbatch.shm.errors import InvalidRequest
 class EventStream:
     """Parts of one answer, between the service and the task that sends them.
 
+    While that task waits for the next one, a part may go out without it.
+
     Args:
         last: returns the end of the request that ended last.
         limits: that the request asks for.
         stalled_s: as of `InParts`.
         event_source: whether a browser's EventSource reads them.
         timing: of the answer, if the client is to get it.
+        write: sends an event at once, if possible, and returns whether it did.
 
     Attributes:
         in_parts: for the service.
@@ -51,8 +54,10 @@ class EventStream:
         *,
         event_source: bool = False,
         timing: PartsTiming | None = None,
+        write: Callable[[bytes], bool],
     ) -> None:
         self._event_source = event_source
+        self._write = write
         self._timing = timing
         take = self._take if timing is None else self._take_timed
         self.in_parts: InParts[Answer] = InParts(take, END, limits=limits, stalled_s=stalled_s)
@@ -63,6 +68,10 @@ class EventStream:
         self._unread_bytes = 0
         self._answer: Answer | None = None
         self._news = asyncio.Event()
+        self._waits = False
+        """True while the task waits for the next part, with all before it sent."""
+        self._sent_s = 0.0
+        """Time of the loop at which the latest part or comment was sent."""
 
     def reply(self, answer: Answer) -> None:
         """Take the end of the answer, or all of it; called by the service."""
@@ -88,15 +97,22 @@ class EventStream:
 
     async def events(self) -> AsyncGenerator[bytes, None]:
         """Yield the events, the last one of an error if there is one."""
+        clock = asyncio.get_running_loop().time
+        self._sent_s = clock()
         if self._event_source:
             yield BEGUN
         while True:
+            self._waits = not self._news.is_set()
             try:
-                async with asyncio.timeout(SILENCE_S):
+                async with asyncio.timeout_at(self._sent_s + SILENCE_S):
                     await self._news.wait()
             except TimeoutError:
+                if clock() < self._sent_s + SILENCE_S:
+                    continue
+                self._waits, self._sent_s = False, clock()
                 yield COMMENT
                 continue
+            self._waits, self._sent_s = False, clock()
             self._news.clear()
             if self._parts:
                 events = b"".join(self._parts)
@@ -116,6 +132,9 @@ class EventStream:
     def _take(self, answer: Answer) -> None:
         """Take a part; called by the service, which ends the request with the error raised."""
         text = event_of(answer)
+        if self._waits and not self._parts and self._write(text):
+            self._sent_s = asyncio.get_running_loop().time()
+            return
         if self._unread_bytes > MOST_UNREAD_BYTES:
             raise too_much_unread()
         self._parts.append(text)

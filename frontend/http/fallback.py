@@ -43,6 +43,9 @@ IN_PARTS: Final = "ringbatch.in_parts"
 QUERIED: Final = "ringbatch.queried"
 """The key in an ASGI scope of a function that takes the body that a query stands for; it is there
 if a payload log keeps the request."""
+WRITE: Final = "ringbatch.write"
+"""The key in an ASGI scope of a function that sends a further piece of an answer at once, and
+returns whether it did: it does not where others wait for the client. Only streams have one."""
 REFUSED: Final = "ringbatch.refused"
 """The key in an ASGI scope of whether the connection itself has refused the request, whose body was
 still coming."""

@@ -3,7 +3,7 @@
 See `ringbatch.frontend.access.recorder`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from ringbatch.frontend.access.recorder import Exchanged, Recorder
@@ -26,6 +26,7 @@ from ringbatch.frontend.http.fallback import (
     IN_PARTS,
     QUERIED,
     REFUSED,
+    WRITE,
     Exchanges,
 )
 from ringbatch.frontend.http.head import only
@@ -120,6 +121,9 @@ class _Watched:
         self._sends_timing = recorder.metadata.server_timing or only(values, _ASK) == ASKED.encode()
         if self._sends_timing:
             scope[TIMING] = PartsTiming(recorder, self._began_ns)
+        self._write: Callable[[bytes], bool] | None = scope.get(WRITE)
+        if self._write is not None:
+            scope[WRITE] = self.write
         self._load = form_of(only(values, _LOAD_ASK))
         headers = [line for line in scope["headers"] if line[0].lower() not in (_ID, _TRACE)]
         headers.append((_ID, self._id))
@@ -156,13 +160,24 @@ class _Watched:
             if self.kept is not None:
                 self.kept.begins(message["headers"])
         else:
-            self._bytes_out += len(message.get("body", b""))
-            if self.kept is not None:
-                self.kept.answers(message.get("body", b""))
+            self._went_out(message.get("body", b""))
         await self._send(message)
         if message["type"] == "http.response.body" and not message.get("more_body", False):
             # What the application does afterwards, as Starlette's background tasks, is its own.
             self._taken_ns = self._recorder.clock()
+
+    def write(self, piece: bytes) -> bool:
+        """Send a further piece of the answer at once, if possible; return whether it is sent."""
+        assert self._write is not None, "only then the scope has this method"
+        sent = self._write(piece)
+        if sent:
+            self._went_out(piece)
+        return sent
+
+    def _went_out(self, piece: bytes) -> None:
+        self._bytes_out += len(piece)
+        if self.kept is not None:
+            self.kept.answers(piece)
 
     def ended(self) -> None:
         """Record that the application has returned, as it does once the client takes the answer."""

@@ -8,6 +8,7 @@ from http2_client import GET, Client, Message, replying, stuck
 from http2_harness import data, frame, frames_of, headers, settings, widen
 from http_harness import Connection, scenario
 
+from ringbatch.frontend.http.fallback import WRITE
 from ringbatch.frontend.http.phases import BODY_TIMEOUT_S
 from ringbatch.frontend.http2.frames import (
     CANCEL,
@@ -236,6 +237,40 @@ async def test_blanks_around_a_value_are_no_part_of_it() -> None:
     client = Client(served=replying(200, b"abc", blank=" a b\t", **{"content-length": "3"}))
     answer = await client.ask(fields=GET)
     assert (answer.fields["blank"], answer.body, answer.ended) == ("a b", b"abc", True)
+
+
+@scenario
+async def test_a_piece_goes_out_at_once_unless_others_wait() -> None:
+    written: list[bool] = []
+    begun, gate = asyncio.Event(), asyncio.Event()
+
+    async def app(scope: Any, _receive: Any, send: Any) -> None:
+        write = scope[WRITE]
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"0", "more_body": True})
+        # With what was sent before it would go out in any case.
+        await begun.wait()
+        written.extend(write(piece) for piece in (b"1", b"23", b"no"))
+        await gate.wait()
+        await send({"type": "http.response.body", "body": b"4", "more_body": False})
+        written.append(write(b"no"))
+
+    client = Client(served=app, window=2)
+    number = client.begin(end=True)
+    client.connection.feed(client.h2.data_to_send())
+    await client.connection.settle()
+    begun.set()
+    await client.connection.settle()
+    assert written == [True, True, False]
+    assert client.connection.transport.written.endswith(b"1"), "there is room for no more"
+    await client.take()
+    answer = client.answers[number]
+    assert (answer.body, answer.ended) == (b"0123", False)
+    gate.set()
+    await client.take()
+    assert (answer.body, answer.ended) == (b"01234", True)
+    assert written == [True, True, False, False]
+    assert not client.connection.transport.protocol.core.streams
 
 
 async def _failing(_scope: Any, _receive: Any, _send: Any) -> None:
