@@ -129,13 +129,7 @@ class Outgoing(Generic[H]):
         if not stream.takes_answer:
             return
         size, number = len(body), stream.number
-        if (
-            size > self._frame_bytes
-            or size > self._window
-            or size > stream.window
-            or not self.writable
-            or self._no_table
-        ):
+        if self._no_table or not self._finds_room(stream, size):
             self.begin(stream, head)
             self.send(stream, body)
             self.end(stream, trailers)
@@ -168,13 +162,31 @@ class Outgoing(Generic[H]):
         """Send a piece of the body, as soon as there is room for it."""
         if not data or not stream.takes_answer:
             return
-        stream.queue.append(memoryview(data) if len(data) > LEAST_FRAME_BYTES else data)
+        size = len(data)
+        if not stream.queue and self._finds_room(stream, size):
+            self._out.append(FRAME_HEAD.pack(size << 8, 0, stream.number))
+            self._out.append(data)
+            self._window -= size
+            stream.window -= size
+            stream.sent_bytes += size
+            self.patience.earn(SENT)
+            return
+        stream.queue.append(memoryview(data) if size > LEAST_FRAME_BYTES else data)
         if len(stream.queue) == 1:
             self._waiting[stream.number] = stream
             self._send_frames(stream)
         if stream.queue:
-            stream.waiting_bytes += len(data)
-            self.wait(len(data))
+            stream.waiting_bytes += size
+            self.wait(size)
+
+    def _finds_room(self, stream: Stream[H], size: int) -> bool:
+        """Return whether so many bytes can be sent on a stream now, in one frame."""
+        return (
+            size <= self._frame_bytes
+            and size <= self._window
+            and size <= stream.window
+            and self.writable
+        )
 
     def wait(self, size: int) -> None:
         """Count an answer of so many bytes that waits for its client; below 0, so many fewer."""
