@@ -5,6 +5,7 @@ from http2_harness import Served, call, data, headers, settings, widen
 
 from ringbatch.frontend.http2 import bodies as http2_bodies
 from ringbatch.frontend.http2.bodies import CONNECTION_ROOM, STREAM_ROOM
+from ringbatch.frontend.http2.flood_budget import SENT
 from ringbatch.frontend.http2.frames import (
     DATA,
     FLOW_CONTROL_ERROR,
@@ -59,6 +60,49 @@ def test_no_more_is_sent_than_the_connection_has_room_for() -> None:
     served.receive(widen(0, 1 << 20))
     assert len(body_of(served)) == 120_000 - 20_000 - (1 << 16) + 1
     assert all(stream.gone for stream in streams)
+
+
+def test_pieces_stay_in_order_and_use_both_windows() -> None:
+    served = Served(PREFACE + settings(window=12))
+    core, stream = served.connection, served.one(call(1))
+    core.begin(stream, HEAD)
+    core.send(stream, bytes(range(8)))
+    assert body_of(served) == bytes(range(8))
+    assert (stream.sent_bytes, stream.window) == (8, 4)
+    core.send(stream, bytes(range(8, 16)))
+    # Shorter than the window is once more, and yet behind the one that waits.
+    served.connection.writable = False
+    served.receive(widen(1, 2))
+    core.send(stream, bytes((16,)))
+    served.connection.writable = True
+    core.send(stream, bytes((17,)))
+    served.connection.go_on()
+    served.receive(widen(1, 100))
+    assert body_of(served) == bytes(range(8, 18))
+    assert (stream.sent_bytes, stream.queue) == (18, [])
+
+
+def test_pieces_take_no_more_than_the_connection_has_room_for() -> None:
+    served = Served(PREFACE + settings(window=1 << 20))
+    core, streams = served.connection, [served.one(call(number)) for number in (1, 3)]
+    for stream in streams:
+        core.begin(stream, HEAD)
+    pieces = [bytes((number,)) * (1 << 13) for number in range(10)]
+    for number, piece in enumerate(pieces):
+        core.send(streams[number % 2], piece)
+    assert len(body_of(served)) == (1 << 16) - 1
+    served.receive(widen(0, 1 << 20))
+    assert len(body_of(served)) == sum(map(len, pieces)) - (1 << 16) + 1
+
+
+def test_each_piece_that_is_sent_makes_up_for_frames() -> None:
+    served = Served(PREFACE + settings(window=1 << 20))
+    core, stream = served.connection, served.one(call(1))
+    core.begin(stream, HEAD)
+    core.patience.spend(100)
+    before = core.patience.left
+    core.send(stream, b"x")
+    assert core.patience.left == before + SENT
 
 
 def test_streams_that_wait_take_turns() -> None:
