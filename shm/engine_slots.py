@@ -136,7 +136,7 @@ class EngineSlots:
             Producer(words, layout.completion_ring(lane, producer), layout.completion_words)
             for lane in range(layout.lanes)
         ]
-        self._notices = PartNotices(self._completions, layout.slots, self.is_open, wake_lane)
+        self._notices = PartNotices(self._completions, layout.slots, self.open_ones, wake_lane)
         self.read_uniform = UniformBatchReader(segment).read
         """See `UniformBatchReader.read`."""
         shape = self._slot_count, SlotWords.SIZE
@@ -385,7 +385,7 @@ class EngineSlots:
 
     def post_part(self, ref: int) -> None:
         """Have `flush` post that a part of a request's answer is out."""
-        self._notices.add(self.lane_of(ref), ref)
+        self._notices.add(slot_of(ref) >> self._lane_shift, ref)
 
     def store_overtaken(self, ref: int, since_ns: int) -> None:
         """Store from when on later requests of others went before a request; no answer."""

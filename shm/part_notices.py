@@ -17,25 +17,25 @@ class PartNotices:
     Args:
         completions: its completion ring in each lane.
         slots: of a lane.
-        is_open: whether the request of a reference has no answer yet.
+        open_ones: returns those of references whose requests have no answer yet.
         wake_lane: rings the doorbell of a lane.
 
     Attributes:
         waiting: by lane, the references whose notices are not posted.
     """
 
-    __slots__ = ("_completions", "_is_open", "_slots", "_wake_lane", "waiting")
+    __slots__ = ("_completions", "_open_ones", "_slots", "_wake_lane", "waiting")
 
     def __init__(
         self,
         completions: Sequence[Producer],
         slots: int,
-        is_open: Callable[[int], bool],
+        open_ones: Callable[[Sequence[int]], list[int]],
         wake_lane: Callable[[int], None],
     ) -> None:
         self._completions = completions
         self._slots = slots
-        self._is_open = is_open
+        self._open_ones = open_ones
         self._wake_lane = wake_lane
         self.waiting: dict[int, dict[int, None]] = {}
 
@@ -51,7 +51,7 @@ class PartNotices:
         waiting, self.waiting = self.waiting, {}
         for lane, references in waiting.items():
             ring = self._completions[lane]
-            wanted = [*filter(self._is_open, references)]
+            wanted = self._open_ones([*references])
             room = max(self._slots - ring.backlog, 0)
             now, later = wanted[:room], wanted[room:]
             if now and not ring.offer([as_part(ref) for ref in now]):

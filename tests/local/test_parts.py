@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lane_harness import LAYOUT, MARK, SLOTS, WORKER, Harness, ask
+from segment_fixture import local_segment, spec
 
 from ringbatch.shm.descriptors import RingWords, SlotWords
 from ringbatch.shm.engine_slots import EngineSlots, Request
@@ -154,6 +155,25 @@ def test_a_notice_is_no_answer() -> None:
     worker.flush()
     assert ring.lane.collect() == [ring.slot]
     assert not ring.lane.parted
+
+
+def test_each_notice_goes_to_the_lane_of_its_request() -> None:
+    entry = spec()
+    segment = local_segment(entry, lanes=3)
+    lanes = [Lane(segment, number, lambda: None) for number in range(3)]
+    woken: list[int] = []
+    worker = EngineSlots(segment, 0, woken.append)
+    noticed = {number: published(lanes[number], PartReader(lanes[number])) for number in (2, 1)}
+    for number in noticed:
+        words = Consumer(
+            segment.words, segment.layout.submission_ring(number), segment.layout.slots
+        ).take()
+        worker.post_part(words[0])
+    worker.flush()
+    assert woken == [2, 1]
+    for number, lane in enumerate(lanes):
+        assert lane.collect() == []
+        assert lane.parted == ({noticed[number]} if number in noticed else set())
 
 
 def test_a_notice_to_a_cancelled_request_or_to_none_is_dropped() -> None:
