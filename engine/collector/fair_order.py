@@ -8,7 +8,6 @@ from typing import Final
 
 from ringbatch.engine.collector.by_reference import ByReference
 from ringbatch.engine.collector.usage import AccountUsage, Usage
-from ringbatch.shm.account import class_of
 from ringbatch.shm.engine_slots import Request
 
 Cost = Callable[[Request], float]
@@ -20,6 +19,8 @@ _MOST_TURNS: Final = 1024
 _PRECISION: Final = 32
 """Resolution in age of remembered batches: of two whose ages differ by less than one part in this
 number, only the later is kept."""
+_GONE: Final = 0
+"""The place of no request in the order of arrivals."""
 
 
 class _Line:
@@ -27,19 +28,18 @@ class _Line:
 
     Attributes:
         account: the owner's use of the model.
-        kind: its class.
-        numbers: for each request, by reference, its place in the order of all arrivals.
-        ref, number, cost: reference, place and cost of the first request.
+        ref, number, cost: of the first request: its reference, its place in the order of all
+            arrivals, and its cost. The place of a line without requests is `_GONE`.
+        later: places of the other requests, by reference; None until there is one, because most of
+            very many accounts never have two requests at once.
     """
 
-    __slots__ = ("account", "cost", "kind", "number", "numbers", "ref")
+    __slots__ = ("account", "cost", "later", "number", "ref")
 
     def __init__(self, account: AccountUsage) -> None:
         self.account = account
-        self.kind = class_of(account.word)
-        self.numbers: OrderedDict[int, int] = OrderedDict()
-        self.ref = self.number = 0
-        self.cost = 0.0
+        self.ref, self.number, self.cost = 0, _GONE, 0.0
+        self.later: OrderedDict[int, int] | None = None
 
     @property
     def key(self) -> float:
@@ -96,17 +96,19 @@ class FairOrder(ByReference):
     def extend(self, requests: Iterable[Request]) -> None:
         """Append requests, as `deque.extend` does."""
         for request in requests:
-            ref, word = request.ref, request.account
+            ref, word, cost = request.ref, request.account, self._cost(request)
             self._requests[ref] = request
+            self._arrivals += 1
             line = self._lines.get(word)
             if line is None:
                 line = self._lines[word] = _Line(self._usage.begin(word))
+                self._place(line, ref, self._arrivals, cost)
+            elif line.later is None:
+                line.later = OrderedDict({ref: self._arrivals})
+            else:
+                line.later[ref] = self._arrivals
             if self._counts:
-                self._usage.came(line.account, self._cost(request))
-            self._arrivals += 1
-            line.numbers[ref] = self._arrivals
-            if len(line.numbers) == 1:
-                self._place(line)
+                self._usage.came(line.account, cost)
 
     def next_request(self) -> Request:
         """Return the request that `popleft` removes."""
@@ -144,7 +146,8 @@ class FairOrder(ByReference):
     def _take(self, line: _Line) -> Request:
         """Remove and return the first request of a line, and charge it to its account."""
         self._usage.charge(line.account, line.cost)
-        self._latest = max(self._latest, line.number)
+        if line.number > self._latest:
+            self._latest = line.number
         return self._leave(line, line.ref)
 
     def end_turn(self, now_ns: int) -> None:
@@ -155,35 +158,40 @@ class FairOrder(ByReference):
             if len(turns) == _MOST_TURNS:
                 self._turns = _thinned(turns)
 
-    def lead(self, ref: int) -> None:
-        """Note that a request that waits here goes first in a batch of another order."""
-        self._latest = max(self._latest, self._lines[self._requests[ref].account].numbers[ref])
+    def lead(self, account: int) -> None:
+        """Note that an account's first request here goes first in a batch of another order."""
+        self._latest = max(self._latest, self._lines[account].number)
 
     def _leave(self, line: _Line, ref: int) -> Request:
         """Remove and return a request of a line."""
-        request, number = self._requests.pop(ref), line.numbers.pop(ref)
+        request, later = self._requests.pop(ref), line.later
+        number, cost = line.number, line.cost
+        if later and ref != line.ref:
+            number, cost = later.pop(ref), self._cost(request)
+        elif later:
+            following, place = later.popitem(last=False)
+            self._place(line, following, place, self._cost(self._requests[following]))
+        else:
+            line.number = _GONE
+            del self._lines[line.account.word]
+            self._usage.end(line.account)
         if self._counts:
-            self._usage.left(line.account, self._cost(request))
+            self._usage.left(line.account, cost)
         turns = self._turns
         if turns and number < turns[-1][0]:
             self._usage.note_overtaken(ref, turns[bisect_left(turns, (number + 1, 0))][1])
-        if not line.numbers:
-            del self._lines[line.account.word]
-            self._usage.end(line.account)
-        elif number == line.number:
-            self._place(line)
         return request
 
-    def _place(self, line: _Line) -> None:
-        """Put a line with another first request into its heap."""
-        line.ref, line.number = next(iter(line.numbers.items()))
-        line.cost = self._cost(self._requests[line.ref])
-        heap = self._heaps[line.kind]
-        heappush(heap, (line.key, line.number, line))
+    def _place(self, line: _Line, ref: int, number: int, cost: float) -> None:
+        """Make a request the first of its line, and put the line into its heap."""
+        line.ref, line.number, line.cost = ref, number, cost
+        kind = line.account.priority.kind
+        heap = self._heaps[kind]
+        heappush(heap, (line.key, number, line))
         if len(heap) > _SLACK and len(heap) > 2 * line.account.priority.accounts:
-            current = [entry for entry in heap if _is_current(entry)]
+            current = [entry for entry in heap if entry[1] == entry[2].number]
             heapify(current)
-            self._heaps[line.kind] = current
+            self._heaps[kind] = current
 
     def _next_line(self) -> _Line:
         """Return the line that goes next; there is one."""
@@ -215,17 +223,11 @@ def _thinned(turns: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return kept
 
 
-def _is_current(entry: tuple[float, int, _Line]) -> bool:
-    """Return whether the request of an entry is still the first of its line."""
-    _, number, line = entry
-    return number == line.number and bool(line.numbers)
-
-
 def _first(heap: _Heap) -> _Line | None:
     """Return the first line of a heap, by its key of now; None if the heap has no line."""
     while heap:
         key, number, line = heap[0]
-        if not _is_current(heap[0]):
+        if number != line.number:
             heappop(heap)
         elif line.key > key:
             # Another order of the model has taken requests of the account.

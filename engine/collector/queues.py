@@ -157,7 +157,7 @@ class Queues:
         taken = queue.take(max_batch_size)
         if order is not None and head is taken[0]:
             # The account in turn chose the queue, and did not just find room in its batch.
-            order.lead(head.ref)
+            order.lead(head.account)
         self._removed(queue, before, taken)
         return taken
 

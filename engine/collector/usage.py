@@ -36,6 +36,7 @@ class ClassUsage:
     """Use of a model by one class of requests.
 
     Attributes:
+        kind: the class.
         weight: its share among the classes that wait.
         used: cost of its requests by weight; starts at the model's clock when the class does.
         clock: the largest `used` of any of its accounts.
@@ -44,10 +45,11 @@ class ClassUsage:
         furthest: a counter that no account exceeds once all that waits now is served.
     """
 
-    __slots__ = ("accounts", "clock", "furthest", "used", "waiting", "weight")
+    __slots__ = ("accounts", "clock", "furthest", "kind", "used", "waiting", "weight")
 
-    def __init__(self, weight: int) -> None:
-        self.weight = weight
+    def __init__(self, kind: PriorityClass) -> None:
+        self.kind = kind
+        self.weight = CLASS_WEIGHTS[kind]
         self.used = self.clock = self.waiting = self.furthest = 0.0
         self.accounts = 0
 
@@ -87,7 +89,7 @@ class Usage:
     __slots__ = ("_accounts", "_clock", "classes", "overtaken")
 
     def __init__(self) -> None:
-        self.classes = [ClassUsage(CLASS_WEIGHTS[each]) for each in PriorityClass]
+        self.classes = [ClassUsage(each) for each in PriorityClass]
         self._accounts: dict[int, AccountUsage] = {}
         self._clock = 0.0
         self.overtaken: dict[int, int] = {}
@@ -130,9 +132,11 @@ class Usage:
         """Note that a request of an account goes into a batch."""
         priority = account.priority
         account.used += cost / account.weight
-        priority.clock = max(priority.clock, account.used)
+        if account.used > priority.clock:
+            priority.clock = account.used
         priority.used += cost / priority.weight
-        self._clock = max(self._clock, priority.used)
+        if priority.used > self._clock:
+            self._clock = priority.used
 
     def came(self, account: AccountUsage, cost: float) -> None:
         """Note that a request of an account waits."""

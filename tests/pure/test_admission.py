@@ -165,6 +165,13 @@ def test_requests_that_leave_unserved_are_not_waited_for() -> None:
     assert queues.rows_before(request(NEW, A)) == 600 * 101 // 500
 
 
+def test_what_leaves_unserved_takes_its_own_cost_along() -> None:
+    queues = queues_of([request(0, A, LARGEST), request(1, A), request(2, B)])
+    assert queues.rows_before(request(NEW, A)) == LARGEST + 2
+    queues.remove(b"", 1)
+    assert queues.rows_before(request(NEW, A)) == queues.rows == LARGEST + 1
+
+
 def test_an_account_behind_the_clock_has_nothing_before_it() -> None:
     waiting = [request(0, A, LARGEST), request(1, A)]
     queues = queues_of([*waiting, *(request(ref, B) for ref in range(2, 12))])
@@ -194,10 +201,10 @@ def test_any_text_is_a_refusal(text: str) -> None:
 
 WRONG: Final = {
     "what is taken counts as waiting": Mutant(
-        FairOrder, "_leave", "self._usage.left(line.account, self._cost(request))", "pass"
+        FairOrder, "_leave", "self._usage.left(line.account, cost)", "pass"
     ),
     "what comes does not count": Mutant(
-        FairOrder, "extend", "self._usage.came(line.account, self._cost(request))", "pass"
+        FairOrder, "extend", "self._usage.came(line.account, cost)", "pass"
     ),
     "the line of the account does not count": Mutant(
         Usage, "share_before", "(account.waiting + cost)", "cost"

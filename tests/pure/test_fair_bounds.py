@@ -208,8 +208,8 @@ WRONG: Final[Mapping[tuple[Callable[[], None], str], Mapping[str, Mutant]]] = {
         "a new account starts where the last one began": Mutant(
             Usage,
             "charge",
-            "max(priority.clock, account.used)",
-            "account.used - cost / account.weight",
+            "priority.clock = account.used",
+            "priority.clock = account.used - cost / account.weight",
         ),
     },
     (all_bounds_are_kept, CLASSES): {
@@ -217,7 +217,7 @@ WRONG: Final[Mapping[tuple[Callable[[], None], str], Mapping[str, Mutant]]] = {
         "classes have one weight": Mutant(Usage, "charge", "cost / priority.weight", "cost"),
         "a class starts at nothing": Mutant(Usage, "begin", "= self._clock", "= 0.0"),
         "bulk goes when nobody else waits": Mutant(
-            ClassUsage, "__init__", "= weight", "= weight if weight > 1 else 1e-9"
+            ClassUsage, "__init__", "= CLASS_WEIGHTS[kind]", "= CLASS_WEIGHTS[kind] - 1 or 1e-9"
         ),
     },
     (no_names_matter, "other names, another order"): {

@@ -64,6 +64,10 @@ CASES = {
         [*waiting(A, 2, rows=4), *waiting(B, 8, first=10)],
         [B, B, B, A, B, B, B, B, A, B],
     ),
+    "each request counts with its own rows": (
+        [request(0, A, 4), request(1, A), *waiting(B, 3, rows=2, first=10)],
+        [B, A, B, A, B],
+    ),
     "twice the weight, twice the rows": (
         [*FLOOD, *waiting(HEAVY_B, 6, first=10)],
         [HEAVY_B, A, HEAVY_B, HEAVY_B, A, HEAVY_B, HEAVY_B, A, HEAVY_B, A, A, A],
@@ -247,6 +251,15 @@ WRONG: Final = {
     ),
     "what another order took is not seen": Mutant(fair_order, "_first", "line.key > key", "False"),
     "lines that are gone stay": Mutant(FairOrder, "_place", "len(heap) > _SLACK", "False"),
+    "a line that is gone keeps its turn": Mutant(
+        FairOrder, "_leave", "line.number = _GONE", "pass"
+    ),
+    "a second request has no place": Mutant(
+        FairOrder, "extend", "OrderedDict({ref: self._arrivals})", "OrderedDict()"
+    ),
+    "the next request of a line has the cost of the first": Mutant(
+        FairOrder, "_leave", "self._cost(self._requests[following])", "cost"
+    ),
     "the first class wins": Mutant(FairOrder, "_next_line", "key < least", "False"),
     "the account alone counts": Mutant(FairOrder, "_next_line", "priority.used + ", ""),
 }

@@ -363,7 +363,7 @@ MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
     ),
     "an account that has left stays known": Mutant(FairOrder, "_leave", "self._usage.end", "id"),
     "what has left counts as waiting": Mutant(
-        FairOrder, "_leave", "self._usage.left(line.account, self._cost(request))", "pass"
+        FairOrder, "_leave", "self._usage.left(line.account, cost)", "pass"
     ),
     "a longer line does not count as the longest": Mutant(
         Usage, "came", "max(priority.furthest, account.used", "(account.used"
