@@ -3,6 +3,10 @@
 An open loop at several rates around the capacity of a model that takes 20 ms for a batch of eight,
 for several servers in turn; those that can be told give a request up after a second. What counts is
 goodput: right answers within the deadline, by when they came, each second.
+
+With `--leave-after`, ringbatch alone is measured, with clients that its timeout does not know: they
+leave unseen after a while. With `--again` they are a closed loop, and whoever is refused or leaves
+asks again at once.
 """
 
 import argparse
@@ -11,8 +15,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
+from host import procfs
 from host.server import Server
+from load.impatient import LEFT, Attempt, Crowd, crowd
 from load.open_loop import Answer, open_loop
 from load.tensors import V1_JSON
 from peers.frameworks import FRAMEWORKS, RINGBATCH, Framework, Setting
@@ -105,6 +112,152 @@ def measure_leavers(patience_s: float, load: float, seconds: float, *, bounded: 
         return summary(answers, rate_per_s, seconds, patience_s)
 
 
+@dataclass(frozen=True)
+class CrowdRun:
+    """Figures of one run with clients that ask again at once.
+
+    Attributes:
+        clients: their number.
+        goodput_per_s: right answers within the clients' patience, counted from the attempt.
+        first_goodput_per_s: the same, counted from the first attempt for the answer.
+        refused_per_s: attempts that were refused.
+        left_per_s: attempts that were waited for in vain.
+        p99_ms: of right answers, from the attempt.
+        refused_p99_ms: of refusals, from the attempt.
+        busy: share of one core that the clients took.
+        longest_turn_ms: the longest time in which the clients did not look at their connections.
+        cpu: shares of one core that the server's processes took, by role.
+    """
+
+    clients: int
+    goodput_per_s: float
+    first_goodput_per_s: float
+    refused_per_s: float
+    left_per_s: float
+    p99_ms: float
+    refused_p99_ms: float
+    busy: float
+    longest_turn_ms: float
+    cpu: Mapping[str, float]
+
+
+def crowd_summary(
+    found: Crowd, clients: int, seconds: float, patience_s: float, cpu: Mapping[str, float]
+) -> CrowdRun:
+    """Return the figures of one run, from when all clients are there and the server has settled."""
+    begin_s = patience_s + SETTLE_S
+    counted = [each for each in found.attempts if each.asked_s + each.took_s >= begin_s]
+    right = [each for each in counted if each.right]
+    refused = [each for each in counted if each.status not in (200, LEFT)]
+
+    def rate_per_s(attempts: Sequence[Attempt]) -> float:
+        return len(attempts) / (seconds - begin_s)
+
+    return CrowdRun(
+        clients=clients,
+        goodput_per_s=rate_per_s([each for each in right if each.took_s <= patience_s]),
+        first_goodput_per_s=rate_per_s(
+            [each for each in right if each.asked_s + each.took_s - each.first_s <= patience_s]
+        ),
+        refused_per_s=rate_per_s(refused),
+        left_per_s=rate_per_s([each for each in counted if each.status == LEFT]),
+        p99_ms=percentile([each.took_s for each in right], 0.99) * 1e3,
+        refused_p99_ms=percentile([each.took_s for each in refused], 0.99) * 1e3,
+        busy=found.busy,
+        longest_turn_ms=found.longest_turn_s * 1e3,
+        cpu=cpu,
+    )
+
+
+class Case(NamedTuple):
+    """A run with clients that ask again at once.
+
+    Attributes:
+        model: a module of bench/models.
+        once: as for `crowd`.
+        bound: `max_queue_wait_s` as a share of the clients' patience; 0 for none.
+        load: the clients, as a multiple of those that a full model answers within their patience.
+    """
+
+    model: str
+    once: bool
+    bound: float
+    load: float
+
+    def __str__(self) -> str:
+        patience = "for all attempts" if self.once else "for each attempt"
+        return f"{self.model}, patience {patience}, bound {self.bound:g} of it"
+
+
+def measure_crowd(case: Case, options: argparse.Namespace) -> CrowdRun:
+    """Start ringbatch with a timeout of a minute, for clients that ask again at once."""
+    patience_s, seconds = options.leave_after, options.seconds
+    settings = {"max_batch_size": CROWD_CAP, "timeout_s": 60.0}
+    if case.bound:
+        settings["max_queue_wait_s"] = case.bound * patience_s
+    ours = Ringbatch("model", MODELS / f"{case.model}.py", 2, settings)
+    clients = round(case.load * CROWD_PER_S * patience_s)
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-") as folder,
+        Server(ours.command(Path(folder))) as server,
+    ):
+        before = procfs.sample_tree(server.pid)
+        path = "/v1/models/model:predict"
+        found = crowd(server.port, path, clients, patience_s, seconds, once=case.once)
+        used = procfs.usage(before, procfs.sample_tree(server.pid), seconds)
+        server.require_alive()
+    cpu: dict[str, float] = {}
+    for process in used:
+        role = process.title.removeprefix("ringbatch: ").split()[0]
+        cpu[role] = cpu.get(role, 0.0) + process.cpu_fraction
+    return crowd_summary(found, clients, seconds, patience_s, cpu)
+
+
+def crowds(report: Report, options: argparse.Namespace) -> int:
+    """Compare ringbatch at several loads, for clients that ask again at once."""
+    kinds = [(False, 0.0), *[(once, bound) for once in (False, True) for bound in options.bounds]]
+    cases = [
+        Case(model, once, bound, load)
+        for model in CROWD_MODELS
+        for once, bound in kinds
+        for load in options.loads
+    ]
+
+    def run(turn: int, case: Case) -> CrowdRun:
+        found = measure_crowd(case, options)
+        report.run(round=turn, case=case._asdict(), result=asdict(found))
+        return found
+
+    runs = run_rounds(cases, options.rounds, run)
+    report.print_text(show_crowds(runs))
+    most = max(options.loads)
+    # Clients and frontends leave a model that computes less than a core: no limit for it.
+    model = CROWD_MODELS[0]
+    own = {case: found for case, found in runs.items() if case.model == model}
+    peak = max(median(found, "goodput_per_s") for found in own.values())
+    for bound in options.bounds:
+        kept = median(own[Case(model, False, bound, most)], "goodput_per_s") / peak
+        what = f"{model}, bound {bound:g}: goodput of clients that ask again against the peak"
+        report.limit(what, kept, at_least=0.9)
+    return report.finish()
+
+
+def show_crowds(runs: Mapping[Case, Sequence[CrowdRun]]) -> str:
+    """Return the table of medians."""
+    keys = (
+        *("clients", "goodput_per_s", "first_goodput_per_s", "p99_ms"),
+        *("refused_per_s", "refused_p99_ms", "left_per_s", "longest_turn_ms"),
+    )
+    head = ["", "load", *(key.replace("_", " ") for key in keys), "CPU"]
+    rows = []
+    for case, found in runs.items():
+        last = found[-1]
+        cpu = " ".join(f"{role} {share:.2f}" for role, share in sorted(last.cpu.items()))
+        figures = [number(spread([getattr(run, key) for run in found]).median) for key in keys]
+        rows.append([str(case), f"{case.load:g}", *figures, f"clients {last.busy:.2f} {cpu}"])
+    return table(head, rows)
+
+
 def leavers(report: Report, options: argparse.Namespace) -> int:
     """Compare ringbatch without and with a bound for clients that leave unseen."""
     entries = [(name, load) for name in ("no bound", "bounded") for load in options.loads]
@@ -124,13 +277,18 @@ def leavers(report: Report, options: argparse.Namespace) -> int:
     return report.finish()
 
 
+CROWD_CAP = 4
+CROWD_PER_S = CROWD_CAP / 0.1
+"""Capacity of the models for clients that ask again at once: a few hundred clients with 2 s of
+patience ask for four times as much."""
+CROWD_MODELS = ("sleep_100ms", "busy_100ms")
 SETTING = Setting({"sleep": "sleep_20ms"}, cap=CAP, timeout_s=TIMEOUT_S)
 ENTRIES = {name: each for name, each in FRAMEWORKS.items() if each.form is V1_JSON}
 DEFAULT = [RINGBATCH, "mosec", "LitServe", "KServe's batcher", "Redis queue"]
 KEYS = ("goodput_per_s", "accepted_p50_ms", "accepted_p99_ms", "refused_p99_ms")
 
 
-def median(runs: Sequence[Run], key: str) -> float:
+def median(runs: Sequence[Run] | Sequence[CrowdRun], key: str) -> float:
     """Return the median of one figure."""
     return spread([getattr(run, key) for run in runs]).median
 
@@ -159,7 +317,23 @@ def main() -> int:
         help="measure ringbatch alone, with clients that stop reading after so many seconds, "
         "without and with max_queue_wait_s",
     )
+    parser.add_argument(
+        "--again",
+        action="store_true",
+        help="with --leave-after: clients of a closed loop, which ask again at once",
+    )
+    parser.add_argument(
+        "--bounds",
+        type=float,
+        nargs="+",
+        default=[0.75],
+        help="with --again: max_queue_wait_s, as shares of the clients' patience",
+    )
     options = parser.parse_args()
+    if options.again and not options.leave_after:
+        parser.error("--again needs --leave-after")
+    if options.again:
+        return crowds(Report("overload", vars(options)), options)
     if options.leave_after:
         return leavers(Report("overload", vars(options)), options)
     absent = install({name: ENTRIES[name].environment for name in options.entries})
