@@ -39,16 +39,30 @@ def too_long_a_wait(answer_ns: int, left_ns: int, limit_ns: int, timeout_ns: int
     )
 
 
-def too_long_a_queue(answer_ns: int, most_ns: int) -> Overloaded:
+def least_bound_ns(cycle_ns: int) -> int:
+    """Return the least bound that lets a full batch wait while another runs.
+
+    The last request of those that wait is expected to take nearly a third batch, because a frontend
+    counts those that the collector has not taken yet one by one.
+
+    Args:
+        cycle_ns: time of a batch.
+    """
+    answer_ns = 3 * cycle_ns
+    return answer_ns + answer_ns // _MARGIN
+
+
+def too_long_a_queue(answer_ns: int, most_ns: int, setting_ns: int) -> Overloaded:
     """Return the error for a request whose answer would take longer than its model's queue may.
 
     Args:
         answer_ns: how long it would take.
-        most_ns: the setting.
+        most_ns: how long it may.
+        setting_ns: the setting. It is less if it has no room for a batch beside the running one.
     """
     return Overloaded(
         f"so many requests wait that an answer would take {round(answer_ns / 1e9, 3)} s, "
-        f"too long for max_queue_wait_s = {most_ns / 1e9:g}",
+        f"too long for max_queue_wait_s = {setting_ns / 1e9:g}",
         retry_after_s=-(-lateness_ns(answer_ns, most_ns) // 1_000_000_000),
     )
 

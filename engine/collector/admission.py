@@ -47,7 +47,8 @@ def late(model: Model, request: Request, now_ns: int) -> Refusal | None:
     answer_ns = model.expected(model.queues.rows_before(request)).answer_ns
     most_ns = model.backlog.most_ns
     if most_ns and most_ns < left_ns and lateness_ns(answer_ns, most_ns) > 0:
-        return Refusal(Status.OVERLOADED, overload_text(too_long_a_queue(answer_ns, most_ns)))
+        bound = too_long_a_queue(answer_ns, most_ns, model.spec.max_queue_wait_ns)
+        return Refusal(Status.OVERLOADED, overload_text(bound))
     if lateness_ns(answer_ns, left_ns) <= 0:
         return None
     limit_ns = request.deadline_ns - request.accepted_ns

@@ -24,6 +24,7 @@ from ringbatch.shm.account import EVERY_BIT, IDENTITY_MASK, MIXED, PriorityClass
 from ringbatch.shm.chain import step_in
 from ringbatch.shm.counters import ModelCounter
 from ringbatch.shm.engine_slots import BatchMark, EngineSlots, Request, columns
+from ringbatch.shm.lateness import least_bound_ns
 from ringbatch.shm.readiness import TABLE, ModelState, first, refuses, state_without_worker
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Reason, Status
@@ -143,7 +144,7 @@ class Dispatcher:
         queues, most_ns = model.queues, model.spec.max_queue_wait_ns
         if most_ns:
             model.since_ns, stands = standing(model.since_ns, queues.rows, now_ns)
-            most_ns = most_ns if stands else 0
+            most_ns = max(most_ns, least_bound_ns(model.cycle_ns)) if stands else 0
         if not model.ready:
             model.health.publish_awaited(awaited=bool(queues.rows or model.retries))
         least_rows, account = 0, queues.word

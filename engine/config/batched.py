@@ -181,7 +181,9 @@ class BatchedConfig:
         number(DAY_S, zero=True),
         "seconds in which a new request must be expected to be answered once the model's queue has "
         "not been empty for 0.1 s. Others are refused with 503, bursts are taken. For clients that "
-        "give up unseen, a little less than their patience. 0 leaves it to timeout_s",
+        "give up unseen, a little less than their patience; a fifth of it if they ask again at "
+        "once after a refusal. It counts as the time of 3.4 batches at least. 0 leaves it to "
+        "timeout_s",
     ] = 0.0
     policy: Annotated[
         Literal["eager", "fixed"],

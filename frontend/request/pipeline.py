@@ -323,7 +323,7 @@ class Pipeline:
         most_ns = words[model.most_word]
         if most_ns and lateness_ns(answer_ns, most_ns) > 0:
             lane.counters.add(LaneCounter.REFUSED)
-            raise too_long_a_queue(answer_ns, most_ns)
+            raise too_long_a_queue(answer_ns, most_ns, model.spec.max_queue_wait_ns)
 
     def _answer_ns(self, task: InflightRequest[A], answer_ns: int, row_ns: int) -> int:
         """Return how long an answer will take at least, by two words of its model."""

@@ -244,6 +244,20 @@ def test_a_wait_is_bounded_once_the_queue_stands_and_until_it_is_empty() -> None
     assert most_ns(harness) == 0
 
 
+def test_a_bound_leaves_the_worker_its_next_batch() -> None:
+    harness = standing_harness(1)
+    harness.send(1, account=FLOODER)
+    harness.step(1001 + STANDING_NS)
+    assert most_ns(harness) == 3 * CYCLE + 3 * CYCLE // 8
+    harness.send(2, lane=1, account=POLITE)
+    harness.step(1001 + STANDING_NS)
+    harness.clients[0].collect()
+    late = harness.send(3, account=FLOODER)
+    harness.step(1001 + STANDING_NS)
+    refused = read_overload(harness.clients[0].collect()[late].data.decode())
+    assert str(refused).endswith("too long for max_queue_wait_s = 1e-09")
+
+
 def test_without_a_bound_a_queue_may_stand() -> None:
     harness = standing_harness(0)
     harness.send(1, account=FLOODER)

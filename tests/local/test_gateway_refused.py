@@ -120,7 +120,7 @@ def test_what_may_have_its_turn_in_time_is_not_refused(
 
 @pytest.mark.parametrize(("most_s", "refused"), [(0, False), (9, False), (8, True)])
 def test_while_the_queue_stands_its_wait_is_bounded(most_s: int, refused: bool) -> None:
-    harness = FrontendHarness(untyped())
+    harness = FrontendHarness(untyped(max_queue_wait_ns=7 * SECOND_NS))
     expecting(harness, 8)
     first = harness.segment.layout.model(0)
     harness.segment.words[first + ModelWords.MOST_NS] = most_s * SECOND_NS
@@ -130,7 +130,7 @@ def test_while_the_queue_stands_its_wait_is_bounded(most_s: int, refused: bool) 
     if refused:
         status, body, headers = harness.replies.got[0]
         assert (status, headers["retry-after"]) == (503, "1")
-        assert body["error"].endswith("would take 8.0 s, too long for max_queue_wait_s = 8")
+        assert body["error"].endswith("would take 8.0 s, too long for max_queue_wait_s = 7")
 
 
 def test_what_the_collector_refuses_is_refused_with_the_same_words_and_counted() -> None:

@@ -13,6 +13,7 @@ from ringbatch.engine.collector.backlog import (
     together,
 )
 from ringbatch.engine.collector.usage import SEVERAL
+from ringbatch.shm.lateness import lateness_ns, least_bound_ns
 
 CYCLE = 1000
 
@@ -78,6 +79,19 @@ def test_a_queue_stands_that_has_not_been_empty_for_long(
     since_ns: int, rows: int, now_ns: int, found: tuple[int, bool]
 ) -> None:
     assert standing(since_ns, rows, now_ns) == found
+
+
+@given(st.integers(1, 1000), st.integers(10**6, 10**11))
+def test_while_a_batch_runs_a_full_one_is_let_in(cap: int, cycle_ns: int) -> None:
+    """The frontend counts what it has sent and the collector has not taken in yet."""
+    found, most_ns = estimate(0, cap, 0, 1, cycle_ns), least_bound_ns(cycle_ns)
+    let_in = [
+        sent
+        for sent in range(2 * cap + 1)
+        if lateness_ns(found.answer_ns + sent * found.row_ns, most_ns) <= 0
+    ]
+    assert let_in[:cap] == [*range(cap)]
+    assert len(let_in) <= cap + 2
 
 
 def test_before_the_first_batch_has_ended_it_is_known_that_something_is_in_the_way() -> None:

@@ -1,11 +1,14 @@
 """Requests with a short time, beside a client that has much more waiting than fits into it."""
 
+import statistics
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any, Final
 
+from load.impatient import crowd
 from serve.client import Connection, instances, predict_target, request
 from serve.server import Server, Start
 
@@ -68,3 +71,24 @@ def test_a_short_time_is_enough_beside_a_flood_of_another_account(
     assert set(polite) <= {200, 504}
     assert polite[200] > 15
     assert flooder[503] > 15
+
+
+SLEEPS_20_MS: Final = Path(__file__).parents[2] / "bench" / "models" / "sleep_20ms.py"
+CLIENTS: Final = 40
+
+
+def test_clients_that_are_refused_and_ask_again_at_once_do_not_come_in_bursts(
+    start: Start,
+) -> None:
+    model = {"path": str(SLEEPS_20_MS), "max_batch_size": 2, "timeout_s": 60}
+    # Shorter than two batches: each of them takes all that is let in.
+    server = start({"sleep": {**model, "max_queue_wait_s": 0.03}})
+    found = crowd(server.port, "/v1/models/sleep:predict", CLIENTS, 1.0, 4.0, once=False)
+    right = [each for each in found.attempts if each.right]
+    assert any(each.status == 503 for each in found.attempts)
+    assert len(right) > CLIENTS
+    waits = [(each.asked_s, each.asked_s + each.took_s) for each in right]
+    in_company = [
+        sum(asked_s <= other_s < ended_s for asked_s, ended_s in waits) for other_s, _ in waits
+    ]
+    assert statistics.median(in_company) < CLIENTS / 3
