@@ -1,6 +1,8 @@
 """Arguments of ``ringbatch bench``, whose package is imported when it runs."""
 
 import argparse
+from contextlib import suppress
+from math import inf
 from pathlib import Path
 from typing import Final
 
@@ -315,13 +317,15 @@ def _expect_with_url(arguments: argparse.Namespace) -> None:
 
 
 def positive(text: str) -> float:
-    """Return a number above 0; for argparse."""
-    try:
-        return engine_arguments.seconds(text)
-    except argparse.ArgumentTypeError:
-        raise argparse.ArgumentTypeError(
-            f'found "{text}", but it must be a number above 0'
-        ) from None
+    """Return a number above 0, as argparse has types.
+
+    Raises:
+        argparse.ArgumentTypeError: the text is none.
+    """
+    with suppress(ValueError):
+        if 0 < (found := float(text)) < inf:
+            return found
+    raise argparse.ArgumentTypeError(f'found "{text}", but it must be a number above 0')
 
 
 def _rates(text: str) -> tuple[float, ...]:

@@ -1,11 +1,13 @@
 """Arguments that name a running engine, or the model that a new one serves."""
 
 import argparse
-import math
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 from ringbatch.shm.engine_name import WORDS, is_engine_name
+
+_MOST_S: Final = 1_000_000
+"""Eleven days. Python and the kernel refuse to wait for much longer."""
 
 
 class Models(argparse.Action):
@@ -76,15 +78,17 @@ def number(text: str) -> int | float | str:
 
 
 def seconds(text: str) -> float:
-    """Return a number above 0, as argparse has types.
+    """Return a time that can be waited for, as argparse has types.
 
     Raises:
         argparse.ArgumentTypeError: the text is none.
     """
     with suppress(ValueError):
-        if 0 < (found := float(text)) < math.inf:
+        if 0 < (found := float(text)) <= _MOST_S:
             return found
-    raise argparse.ArgumentTypeError(f'found "{text}", but it must be a number of seconds above 0')
+    raise argparse.ArgumentTypeError(
+        f'found "{text}", but it must be a number of seconds above 0, at most {_MOST_S}'
+    )
 
 
 def _engine(text: str) -> str | int:

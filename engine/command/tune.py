@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from ringbatch.engine.command import engine_arguments
-from ringbatch.engine.command.bench import add_request, add_stream, limits_in
+from ringbatch.engine.command.bench import add_request, add_stream, limits_in, positive
 from ringbatch.engine.config.document import load
 from ringbatch.engine.config.problems import ConfigError
 from ringbatch.engine.config.settings import Config
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_stream(parser, "any number", "any number")
     parser.add_argument(
         "--p99-ms",
-        type=engine_arguments.seconds,
+        type=positive,
         metavar="MS",
         help="milliseconds that 99 %% of the requests may take (default: any number)",
     )

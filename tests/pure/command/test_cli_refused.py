@@ -281,6 +281,12 @@ USAGE = {
     "negative-pid": (["status", "--pid", "-1"], "must be a whole number from 1"),
     "no-name": (["status", "a.b"], "must be the name of an engine, 1 to 40 letters, digits,"),
     "process-zero": (["reload", "--engine", "0"], "or a process id"),
+    "interval-beyond-all-waits": (["top", "--interval", "1e300"], "above 0, at most 1000000"),
+    "limit-beyond-all-waits": (["handover", "--timeout", "1e7"], "above 0, at most 1000000"),
+    "run-beyond-all-waits": (["bench", "--duration-s", "inf"], "above 0, at most 1000000"),
+    "budget-beyond-all-waits": (["tune", "--budget-s", "1e7"], "above 0, at most 1000000"),
+    "no-time": (["top", "--interval", "soon"], "above 0, at most 1000000"),
+    "no-limit": (["tune", "--p99-ms", "inf"], 'found "inf", but it must be a number above 0'),
     "two-engines": (["status", "prod", "--pid", "1"], "not allowed with argument"),
 }
 
