@@ -1,15 +1,22 @@
-"""The entry point of ``ringbatch`` and of ``python -m ringbatch.engine``."""
+"""The command ``ringbatch`` without its first steps, and ``python -m ringbatch.engine``."""
 
 import gc
 import sys
+from collections.abc import Callable
+from functools import partial
 
 from ringbatch.engine.command.broken_pipe import until_reader_leaves
 
-__all__ = ["main"]
+__all__ = ["main", "prepared"]
 
 
 def main() -> int:
     """Run the command that the program was given; its exit status."""
+    return prepared()()
+
+
+def prepared() -> Callable[[], int]:
+    """Import what all commands need; return the function that runs the one that was given."""
     # Imported objects live until the end. A search through them finds no garbage, and takes longer
     # than some commands.
     gc.disable()
@@ -17,7 +24,7 @@ def main() -> int:
 
     gc.freeze()
     gc.enable()
-    return until_reader_leaves(cli.main)
+    return partial(until_reader_leaves, cli.main)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,8 @@ exit status:
   0  a signal stopped the engine, and it answered the requests that it had
   1  the engine failed, for example because its files in /dev/shm were removed
   2  the engine could not start; the reason is on standard error
+  130  a second Ctrl-C ended the engine at once, without answers to requests in flight
+  143  a second SIGTERM did so
 
 examples:
   ringbatch serve

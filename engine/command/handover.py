@@ -28,6 +28,8 @@ exit status:
   0  the new engine took over, and a signal stopped it later
   1  the new engine took over, and failed later
   2  nothing was handed over, and the old engine serves on
+  130  a second Ctrl-C ended the engine at once, without answers to requests in flight
+  143  a second SIGTERM did so
 
 examples:
   ringbatch handover --config ringbatch.toml

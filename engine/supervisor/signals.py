@@ -19,6 +19,8 @@ from ringbatch.shm.host.process import OPERATORS_SIGNALS, pass_over_operators_si
 
 logger = logging.getLogger("ringbatch.supervisor")
 
+_BY_SIGNAL: Final = 128
+"""Added to a signal's number, this is the exit status that shells give who was ended by it."""
 _PASSED_OVER: Final = frozenset(OPERATORS_SIGNALS) - {signal.SIGHUP}
 
 
@@ -31,6 +33,8 @@ class Signals:
 
     def __init__(self) -> None:
         self.received: list[int] = []
+        self._before_stop: int | None = None
+        """Number of signals in `received` from before the stop; None until it begins."""
         self._hangups = 0
         outlives_terminal = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
         self._had_terminal = has_terminal() and not outlives_terminal
@@ -59,6 +63,20 @@ class Signals:
         # The writing end is kept alive by this reference.
         self._wakeup = (reading, writing)
         loop.watch(reading, lambda: _log_passed_over(reading.recv(4096)))
+
+    def begin_stop(self) -> None:
+        """Take each further signal that asks to stop for an order to end at once."""
+        self._before_stop = len(self.received)
+
+    @property
+    def ends_at_once(self) -> bool:
+        """True if a signal has come since the stop began."""
+        return self._before_stop is not None and len(self.received) > self._before_stop
+
+    @property
+    def status(self) -> int:
+        """Exit status after the stop: that of the signal that has cut it short, or 0."""
+        return _BY_SIGNAL + self.received[-1] if self.ends_at_once else 0
 
     def take_reload(self) -> bool:
         """Return whether a signal since the last call asks for a reload."""

@@ -166,7 +166,7 @@ class Supervisor:
             self._failure, status = str(lost), _BROKEN
         finally:
             self._stop()
-        return _BROKEN if self._loop.broken else status
+        return _BROKEN if self._loop.broken else status or self._signals.status
 
     def _start(self) -> None:
         workers = list(self._workers.values())
@@ -429,10 +429,10 @@ class Supervisor:
 
         Each step is taken even if others fail, and each has a time limit.
         """
-        seen = len(self._signals.received)
+        self._signals.begin_stop()
 
         def at_once() -> bool:
-            return len(self._signals.received) > seen or self._loop.broken
+            return self._signals.ends_at_once or self._loop.broken
 
         end = self._manager.end
         self.frontends.shared = self._superseded or self._handover.under_way

@@ -1,13 +1,16 @@
-"""SIGHUP with and without a terminal, and with nohup."""
+"""SIGHUP with and without a terminal, and with nohup; signals that come during a stop."""
 
 import os
 import pty
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import closing
 
 import pytest
+
+from ringbatch.engine.supervisor.signals import Signals
 
 PROGRAM = """
 import fcntl, os, signal, sys, termios
@@ -73,3 +76,24 @@ def test_without_a_terminal_it_asks_for_a_reload() -> None:
     catching = Catching(0)
     os.kill(catching.process.pid, 1)
     assert catching.decided() == "reload"
+
+
+def test_a_signal_that_comes_during_the_stop_ends_at_once_and_says_so() -> None:
+    signals = Signals()
+    signals.received += [signal.SIGTERM, signal.SIGINT]
+    assert (signals.ends_at_once, signals.status) == (False, 0)
+    signals.begin_stop()
+    assert (signals.ends_at_once, signals.status) == (False, 0)
+    signals.received.append(signal.SIGINT)
+    assert (signals.ends_at_once, signals.status) == (True, 130)
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGTERM, 143), (signal.SIGQUIT, 131), (signal.SIGINT, 130)]
+)
+def test_the_first_signal_of_a_stop_without_one_hurries_it(number: int, status: int) -> None:
+    """An engine that another has replaced stops without a signal."""
+    signals = Signals()
+    signals.begin_stop()
+    signals.received.append(number)
+    assert (signals.ends_at_once, signals.status) == (True, status)

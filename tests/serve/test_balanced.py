@@ -114,4 +114,4 @@ def test_haproxy_hears_of_a_stop_before_any_connection_ends(
         assert answer.json["predictions"] == ["still"]
     # A second signal ends it at once.
     server.process.send_signal(signal.SIGTERM)
-    assert server.process.wait(60) == 0
+    assert server.process.wait(60) == 128 + signal.SIGTERM

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from command_harness import ONE, STATUS, TWO, VERSIONS, Files, served
 
+from ringbatch import __main__ as script
 from ringbatch.engine import __main__ as entry
 from ringbatch.engine.command import cli
 from ringbatch.engine.command.flags import configure
@@ -276,7 +277,8 @@ def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_console_script_runs_the_same_function(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli, "main", lambda: STATUS)
-    assert entry.main() == STATUS
+    for main in (script.main, entry.main):
+        assert main() == STATUS
 
 
 def test_the_module_runs_as_a_program() -> None:
