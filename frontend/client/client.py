@@ -23,6 +23,12 @@ from functools import partial
 from types import MappingProxyType, TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
+from ringbatch.frontend.client.arguments import (
+    account_of,
+    expect_engine,
+    expect_model_name,
+    spin_ns,
+)
 from ringbatch.frontend.client.arrays import Array, ArrayCodec, RowCodec
 from ringbatch.frontend.client.bulk import BulkRequest, Many
 from ringbatch.frontend.client.calls import (
@@ -48,7 +54,6 @@ from ringbatch.frontend.codec.request_timeout import limit_ns
 from ringbatch.frontend.codec.result_sizes import ResultSizes
 from ringbatch.frontend.codec.resumption import ResumptionPlan
 from ringbatch.frontend.v1.json_values import ValueCodec
-from ringbatch.shm.account import CLASS_NAMES, NOBODY, account_word
 from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.engines import attached, eligible, running
 from ringbatch.shm.errors import Draining, RequestError, StartupError
@@ -84,6 +89,9 @@ class Client:
 
     A client belongs to the process that made it. One client is enough for a process.
 
+    For an argument of another kind than documented all methods raise `TypeError`, and `ValueError`
+    for a time or a class that there is not.
+
     Args:
         engine: its name, or the process id of its supervisor; needed where several run. Without it
             the only one is meant, under any name, after the end of the first as well.
@@ -107,9 +115,10 @@ class Client:
         priority: str = "normal",
     ) -> None:
         require_supported_machine()
-        self._account = _account_of(priority)
+        expect_engine(engine, segment)
+        self._account = account_of(priority)
         self._engine, self._segment = engine, segment
-        self._spin_ns = where_cpus_allow(spin_us * 1000)
+        self._spin_ns = where_cpus_allow(spin_ns(spin_us))
         self._opening = threading.Lock()
         self._closed = False
         self._former: list[Channel] = []
@@ -201,7 +210,7 @@ class Client:
             InternalError: a defect of the engine's.
             EngineGone, ClientClosed, Interrupted: there will be no answer.
         """
-        account = self._account if priority is None else _account_of(priority)
+        account = self._account if priority is None else account_of(priority)
         session, wanted, timeout_ns = self._wanted(model, timeout_s)
         parts = self._parsed(session, wanted, wanted.codec.parse, inputs)
         call = ClientRequest(session.channel, wanted, parts, timeout_ns, account)
@@ -232,7 +241,7 @@ class Client:
             InvalidRequest, ModelNotFound, ModelNotReady, Draining, EngineGone, ClientClosed: at
                 once, as of `infer`.
         """
-        account = self._account if priority is None else _account_of(priority)
+        account = self._account if priority is None else account_of(priority)
         session, wanted, timeout_ns = self._wanted(model, timeout_s)
         parts = self._parsed(session, wanted, wanted.codec.parse, inputs)
         session.channel.stand_by()
@@ -269,7 +278,7 @@ class Client:
             AnswerCutOff: a worker died when a part was there, and the model is not resumable.
             RequestError: any other of `infer`, also behind a part.
         """
-        account = self._account if priority is None else _account_of(priority)
+        account = self._account if priority is None else account_of(priority)
         session, wanted, timeout_ns = self._wanted(model, timeout_s)
         channel = session.channel
         parts: tuple[Part, ...] = ()
@@ -326,7 +335,7 @@ class Client:
             InvalidRequest: the model is no such model, or takes other arrays.
             ModelNotFound, ModelNotReady, Draining, EngineGone, ClientClosed: nothing was sent.
         """
-        account = self._account if priority is None else _account_of(priority)
+        account = self._account if priority is None else account_of(priority)
         session, wanted, timeout_ns = self._wanted(model, timeout_s)
         channel = session.channel
         codec = self._parsed(session, wanted, RowCodec, wanted.spec)
@@ -348,8 +357,12 @@ class Client:
             self._follow(session)
             session = self._session
         session = self._kept_up(session)
-        wanted = session.models.get(model)
+        try:
+            wanted = session.models.get(model)
+        except TypeError:  # it has no hash
+            wanted = None
         if wanted is None:
+            expect_model_name(model)
             raise _refused(session, None, no_such_model(model, session.models))
         most_ns = wanted.spec.timeout_ns
         return session, wanted, min(limit_ns("timeout_s", timeout_s) or most_ns, most_ns)
@@ -478,14 +491,6 @@ def _model(spec: ModelSpec, segment: Segment) -> ClientModel:
     sizes = ResultSizes(codec.result_bytes, spec.chain)
     resumption = ResumptionPlan(spec) if spec.resumes else None
     return ClientModel(spec, codec, sizes, takes, resumption)
-
-
-def _account_of(priority: str) -> int:
-    """Return the account word of requests of a class, whose identity is the lane's."""
-    found = CLASS_NAMES.get(priority)
-    if found is None:
-        raise ValueError(f"priority is {priority!r}, not interactive, normal or bulk")
-    return account_word(NOBODY, found)
 
 
 def _refused(session: _Session, spec: ModelSpec | None, error: RequestError) -> RequestError:

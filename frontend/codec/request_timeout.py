@@ -6,7 +6,8 @@ of their own time: ``0.30000000000000004``, ``5e-05``. It can only shorten the m
 """
 
 import re
-from typing import Final
+from numbers import Real
+from typing import Any, Final
 
 from ringbatch.frontend.codec.json_to_tensor import shown
 from ringbatch.shm.errors import DeadlineExceeded, InvalidRequest
@@ -35,21 +36,26 @@ def timeout_ns_of(header: str | None, name: str = "X-Request-Timeout") -> int:
     return max(1, round(min(timeout_s, _LONGEST_S) * 1e9))
 
 
-def limit_ns(name: str, limit_s: float | None) -> int:
+def limit_ns(name: str, limit_s: Any) -> int:
     """Return a program's time limit in nanoseconds; 0 without one.
 
     Args:
         name: of the argument.
-        limit_s: the limit in seconds.
+        limit_s: the limit in seconds, a number; None for none.
 
     Raises:
+        TypeError: it is no number.
         ValueError: it is not above 0.
     """
     if limit_s is None:
         return 0
-    if not limit_s > 0:
+    if isinstance(limit_s, bool) or not isinstance(limit_s, Real):
+        found = type(limit_s).__name__
+        raise TypeError(f"{name} is a {found}, not a number of seconds above 0")
+    found_s = float(limit_s)
+    if not found_s > 0:
         raise ValueError(f"{name} must be above 0, not {limit_s}")
-    return max(int(min(limit_s, _LONGEST_S) * 1e9), 1)
+    return max(int(min(found_s, _LONGEST_S) * 1e9), 1)
 
 
 def shortest_ns(limit_ns: int, first_ns: int, second_ns: int = 0) -> int:

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 
+from ringbatch.frontend.client.arguments import expect_model_name
 from ringbatch.frontend.codec.request_timeout import limit_ns
 from ringbatch.shm.errors import RequestError, StartupError
 
@@ -77,8 +78,10 @@ class AwaitableModels:
 
         Raises:
             RequestError: there is no answer, and why, as of `Client.infer`.
+            TypeError, ValueError: the name is no str, or the time no number above 0.
             StartupError: this process is no frontend, or this is not its event loop.
         """
+        expect_model_name(model)
         timeout_ns = limit_ns("timeout_s", timeout_s)
         bound = self._expect_bound()
         if asyncio.get_running_loop() is not bound.loop:

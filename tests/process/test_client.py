@@ -336,6 +336,49 @@ def test_a_timeout_that_is_none_is_refused(client: Client, timeout_s: float) -> 
         client.infer("same", numbers(1), timeout_s=timeout_s)
 
 
+@pytest.mark.parametrize("ask", [Client.infer, Client.infer_async, Client.infer_many])
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"model": ["same"]}, "model is a list, not the name of a model, a str"),
+        ({"model": None}, "model is None, not the name of a model, a str"),
+        ({"timeout_s": "x"}, "timeout_s is a str, not a number of seconds above 0"),
+        ({"priority": 1}, "priority is a int, not interactive, normal or bulk"),
+    ],
+)
+def test_an_argument_of_another_kind_is_named_and_sends_nothing(
+    harness: ClientHarness,
+    client: Client,
+    ask: Callable[..., Any],
+    wrong: dict[str, Any],
+    words: str,
+) -> None:
+    right: dict[str, Any] = {"model": "same", "inputs": numbers(1)}
+    with pytest.raises(TypeError, match=words):
+        ask(client, **right | wrong)
+    with pytest.raises(TypeError, match=words):
+        next(client.stream(**right | wrong))
+    assert not harness.take()
+    harness.serve()
+    assert client.infer(**right).tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"engine": 5.5}, "engine is a float, not an engine's name"),
+        ({"segment": 5}, "segment is a int, not the name of shared memory"),
+        ({"spin_us": "150"}, "spin_us is a str, not a number of microseconds"),
+        ({"priority": []}, "priority is a list, not interactive, normal or bulk"),
+    ],
+)
+def test_a_client_of_another_kind_of_argument_is_not_made(
+    wrong: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(TypeError, match=words):
+        Client(**wrong)
+
+
 def test_a_timeout_beyond_the_models_is_the_models(harness: ClientHarness, client: Client) -> None:
     before_ns = time.monotonic_ns()
     future = client.infer_async("same", numbers(1), timeout_s=float("inf"))

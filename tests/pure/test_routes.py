@@ -162,3 +162,22 @@ def test_a_time_limit_that_is_none_is_refused(timeout_s: float) -> None:
 
     with pytest.raises(ValueError, match="timeout_s must be above 0"):
         asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("model", "timeout_s", "words"),
+    [
+        (5, None, "model is a int, not the name of a model, a str"),
+        (["m"], None, "model is a list, not the name of a model, a str"),
+        ("m", "1", "timeout_s is a str, not a number of seconds above 0"),
+    ],
+)
+def test_an_argument_of_another_kind_is_named(model: Any, timeout_s: Any, words: str) -> None:
+    bound = AwaitableModels()
+
+    async def run() -> None:
+        bound.bind(Sent().send, lambda: ("m",))
+        await bound.infer(model, [1], timeout_s=timeout_s)
+
+    with pytest.raises(TypeError, match=words):
+        asyncio.run(run())
