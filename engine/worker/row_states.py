@@ -37,7 +37,7 @@ class RowStates:
             WrongResult: the model returned something else.
         """
         states = self._steps.begin(*arguments)
-        if not isinstance(states, Sequence):
+        if not isinstance(states, Sequence) or isinstance(states, (str, bytes)):
             wanted = f"and no list with a state for each of {count} rows"
             raise WrongCount(f"begin returned {kind_of(states)}, {wanted}")
         if len(states) != count:
@@ -56,17 +56,16 @@ class RowStates:
             raise WrongResult(
                 f"step must return a pair: the outputs, and which rows have ended; found {what}"
             )
-        outputs, ended = returned
-        try:
-            found = [bool(one) for one in ended]
-        except (TypeError, ValueError):
+        outputs, said = returned
+        ended = _one_by_one(said)
+        if ended is None:
             raise WrongCount(
-                f"step returned {kind_of(ended)} behind the outputs, and no list that says of each "
+                f"step returned {kind_of(said)} behind the outputs, and no list that says of each "
                 f"of {len(states)} rows whether it has ended"
-            ) from None
-        if len(found) != len(states):
-            raise WrongCount(f"step said of {len(found)} of {len(states)} rows if they have ended")
-        return outputs, found
+            )
+        if len(ended) != len(states):
+            raise WrongCount(f"step said of {len(ended)} of {len(states)} rows if they have ended")
+        return outputs, _truths(ended, "step must say True or False of each row, if it has ended")
 
     def end(self, state: Any, reason: str) -> None:
         """End a row that has left; what the model raises is logged."""
@@ -121,12 +120,14 @@ class RowNumbers(RowStates):
                 f"begin returned a {type(returned).__name__}, but a begin that takes rows must "
                 "return None"
             )
-        if not isinstance(returned, (Sequence, np.ndarray)) or len(returned) != count:
+        found = _one_by_one(returned)
+        if found is None or len(found) != count:
             raise WrongCount(
                 f"begin must return None, or for each of {count} rows whether nothing is missing "
                 "behind its last part"
             )
-        return [not one for one in returned]
+        wanted = "begin must say True or False of each row, if nothing is missing"
+        return [not one for one in _truths(found, wanted)]
 
     def end(self, state: Any, reason: str) -> None:
         """See `RowStates.end`; the number is free from then on."""
@@ -139,6 +140,46 @@ class RowNumbers(RowStates):
 
     def _given(self, states: Sequence[Any]) -> NDArray[np.int64]:
         return np.array(states, np.int64)
+
+
+def _one_by_one(values: Any) -> list[Any] | None:
+    """Return what a model says of its rows, in their order; None if it has no such order."""
+    if isinstance(values, np.ndarray):
+        values = values.tolist()
+    if isinstance(values, (str, bytes, dict, set, frozenset)):
+        return None
+    try:
+        return [*values]
+    except TypeError:
+        return None
+
+
+def _truths(values: list[Any], wanted: str) -> list[bool]:
+    """Return values that are each true or false; `wanted` begins the error's text.
+
+    Raises:
+        WrongResult: one is something else, which Python would take for true or false all the same.
+    """
+    found = []
+    for row, value in enumerate(values):
+        truth = value if value is True or value is False else _truth(value)
+        if truth is None:
+            raise WrongResult(f"{wanted}; found {_shown(value)} for row {row}")
+        found.append(truth)
+    return found
+
+
+def _truth(value: Any) -> bool | None:
+    """Return whether a value is true, be it 0 or 1, or in an array of one; None if it says not."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    while isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    return bool(value) if isinstance(value, int) and value in (0, 1) else None
+
+
+def _shown(value: Any) -> str:
+    return str(value) if isinstance(value, (int, float)) else kind_of(value)
 
 
 def row_states(steps: StepFunctions, name: str) -> RowStates:

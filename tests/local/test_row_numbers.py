@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -108,7 +109,8 @@ def begun(returned: object, *, resumes: tuple[tuple[str, str], ...] = ()) -> lis
 def test_begin_says_of_each_row_if_nothing_is_left() -> None:
     assert begun(None) == [0, 1]
     assert begun(None, resumes=RESUMES) == [0, 1]
-    assert begun([True, False], resumes=RESUMES) == [None, 1]
+    for returned in ([True, False], np.array([True, False]), [1, 0]):
+        assert begun(returned, resumes=RESUMES) == [None, 1]
 
 
 @pytest.mark.parametrize(
@@ -117,6 +119,10 @@ def test_begin_says_of_each_row_if_nothing_is_left() -> None:
         ([0, 1], (), WrongResult, "begin returned a list, but a begin that takes rows must return"),
         ([True], RESUMES, WrongCount, "begin must return None, or for each of 2 rows whether"),
         (7, RESUMES, WrongCount, "begin must return None, or for each of 2 rows whether"),
+        ("no", RESUMES, WrongCount, "begin must return None, or for each of 2 rows whether"),
+        ({0, 1}, RESUMES, WrongCount, "begin must return None, or for each of 2 rows whether"),
+        ([0, 2], RESUMES, WrongResult, "True or False of each row, .* found 2 for row 1"),
+        ([True, "no"], RESUMES, WrongResult, "True or False of each row, .* a str for row 1"),
     ],
 )
 def test_another_answer_of_begin_gets_its_words(
