@@ -124,7 +124,7 @@ class TensorReader:
     def flat_fault(self, values: list[Any], where: str) -> str:
         """Return the fault of values that `pack_flat` refused; `where` names them all."""
         unfit = _first_unfit(values, self._reads_values)
-        found = _shown_item(values[unfit])
+        found = self._shown_item(values[unfit])
         return f"{where}[{unfit}] is {found}, but {self._owner} takes {self._values()}"
 
     def fault(self, instances: list[Any], describe: Callable[[int], str]) -> str:
@@ -149,7 +149,8 @@ class TensorReader:
             indices = np.unravel_index(unfit, shape) if shape else ()
             where += "".join(f"[{i}]" for i in indices)
             return (
-                f"{where} is {_shown_item(values[unfit])}, but {self._owner} takes {self._values()}"
+                f"{where} is {self._shown_item(values[unfit])}, but {self._owner} takes "
+                f"{self._values()}"
             )
         return (
             f"{where} has shape {_sizes(shape)} and {describe(0)} {_sizes(_unnest(first)[0])}, but "
@@ -170,6 +171,13 @@ class TensorReader:
         except UNFIT:
             return False
         return not (self._refuses_booleans and _has_booleans([values]))
+
+    def _shown_item(self, value: Any) -> str:
+        if isinstance(value, dict) and value.keys() == {"b64"} and isinstance(value["b64"], str):
+            # Numbers have no such form, be it base64 or not.
+            why = "" if self.fixed else ", which is no base64"
+            return f'{{"b64": {shown(value["b64"])}}}{why}'
+        return shown(value)
 
     def _instance(self) -> str:
         return _sizes(self._shape) if self._shape else f"one value: {self._values()}"
@@ -269,12 +277,6 @@ def flattened(values: list[Any]) -> list[Any]:
             raise Misfit("with lists and single values side by side")
         values = list(chain.from_iterable(values))
     return values
-
-
-def _shown_item(value: Any) -> str:
-    if isinstance(value, dict) and value.keys() == {"b64"} and isinstance(value["b64"], str):
-        return f'{{"b64": {shown(value["b64"])}}}, which is no base64'
-    return shown(value)
 
 
 def _has_booleans(lists: list[list[Any]]) -> bool:

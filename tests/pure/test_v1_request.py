@@ -171,6 +171,12 @@ BYTES = codec(Tensor("s", "BYTES", []))
             'instances[0] is "true", but input "x" of model "m" takes BOOL, true or false',
         ),
         (
+            codec(Tensor("x", "INT64", [1])),
+            '[[{"b64":"AAE="}]]',
+            'instances[0][0] is {"b64": "AAE="}, but input "x" of model "m" takes INT64, '
+            "whole numbers from -9223372036854775808 to 9223372036854775807",
+        ),
+        (
             BYTES,
             "[5]",
             'instances[0] is 5, but input "s" of model "m" takes BYTES, strings or {"b64": "..."}',
