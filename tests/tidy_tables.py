@@ -271,6 +271,7 @@ CALLERS_OF_MODELS = (
     "ringbatch.shm.host.log_handler",
 )
 PRINTERS = (
+    "ringbatch.engine.command.broken_pipe",
     "ringbatch.bench.command.main",
     "ringbatch.bench.command.tune",
     "ringbatch.engine.command.cli",

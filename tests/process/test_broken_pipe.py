@@ -1,4 +1,4 @@
-"""Broken pipe: output of a command whose reader has left."""
+"""Output of a command whose reader has left, or that cannot be written."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ringbatch.engine.command.broken_pipe import READER_LEFT, until_reader_leaves
+from ringbatch.engine.command.broken_pipe import READER_LEFT, UNWRITTEN, until_reader_leaves
 
 SERVED = '[models.mnist]\npath = "model.py"\n'
 
@@ -35,6 +35,58 @@ def test_a_command_without_standard_output_has_its_status(
     ended = subprocess.run(closed, cwd=tmp_path, stderr=subprocess.PIPE, check=False, text=True)
     assert ended.returncode == status
     assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [["check", "--config", "some.toml"], ["manual"], ["--version"], ["units"], ["doctor"]],
+)
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_is_told_without_a_traceback(
+    tmp_path: Path, argv: list[str], unbuffered: str
+) -> None:
+    (tmp_path / "some.toml").write_text(SERVED)
+    (tmp_path / "model.py").write_text("def predict(x): return x\n")
+    command = [sys.executable, "-m", "ringbatch.engine", *argv]
+    with open("/dev/full", "wb") as output:
+        ended = subprocess.run(
+            command,
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
+            stdout=output,
+            stderr=subprocess.PIPE,
+            check=False,
+            text=True,
+        )
+    last = ended.stderr.splitlines()[-1]
+    assert (ended.returncode, last) == (
+        UNWRITTEN,
+        "ringbatch: standard output: No space left on device",
+    )
+    assert "Traceback" not in ended.stderr
+
+
+def test_another_file_that_cannot_be_written_is_no_output() -> None:
+    def command() -> int:
+        with open("/dev/full", "wb", buffering=0) as full:
+            return full.write(b"x")
+
+    with pytest.raises(OSError, match="No space left"):
+        until_reader_leaves(command)
+
+
+def test_characters_that_the_output_lacks_are_escaped(tmp_path: Path) -> None:
+    (tmp_path / "mö.py").write_text("def predict(x): return x\n")
+    ended = subprocess.run(
+        [sys.executable, "-m", "ringbatch.engine", "check", "mö.py", "--name", "m"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert rf'path = "{tmp_path}/m\xf6.py"' in ended.stdout
 
 
 def test_another_pipe_that_breaks_is_no_readers() -> None:
