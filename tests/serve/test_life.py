@@ -226,7 +226,7 @@ def test_a_stop_has_load_balancers_turn_away_before_it_closes_a_connection(
         assert idle.ask(fast("echo", instances("idle"))).json["predictions"] == ["idle"]
         # A second signal ends the wait.
         server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait() == 0
+        assert server.process.wait() == 128 + signal.SIGTERM
     assert server.gone()
     assert "did not stop within" not in server.stderr
 
@@ -265,7 +265,7 @@ def test_a_second_signal_ends_it_at_once(start: Start, wait_until: WaitUntil) ->
         server.process.send_signal(signal.SIGINT)
         wait_until(lambda: "stopping on SIGINT" in server.stderr, "the stop has begun")
         server.process.send_signal(signal.SIGINT)
-        assert server.process.wait() == 0
+        assert server.process.wait() == 128 + signal.SIGINT
     assert server.gone()
 
 
