@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -176,6 +177,14 @@ def test_a_users_manager_gets_what_it_has_a_right_to() -> None:
     assert "--config %E/ringbatch/%i.toml" in service
     assert re.search(r"(?m)^WatchdogSec=", service)
     assert "WantedBy=default.target" in service
+
+
+def test_an_end_by_a_second_signal_is_no_failure_to_start_again_after() -> None:
+    """A shell gives who was ended by a signal 128 and its number."""
+    (found,) = re.findall(r"(?m)^SuccessExitStatus=(.*)$", TEXTS[SERVICE])
+    assert {*map(int, found.split())} == {
+        128 + number for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
+    }
 
 
 def test_the_limit_of_memory_is_approached_slowly() -> None:
