@@ -1,11 +1,11 @@
 """The command ``ringbatch`` without its first steps, and ``python -m ringbatch.engine``."""
 
-import gc
 import sys
 from collections.abc import Callable
 from functools import partial
 
 from ringbatch.engine.command.broken_pipe import until_reader_leaves
+from ringbatch.engine.command.lasting_imports import lasting_imports
 
 __all__ = ["main", "prepared"]
 
@@ -17,13 +17,8 @@ def main() -> int:
 
 def prepared() -> Callable[[], int]:
     """Import what all commands need; return the function that runs the one that was given."""
-    # Imported objects live until the end. A search through them finds no garbage, and takes longer
-    # than some commands.
-    gc.disable()
-    from ringbatch.engine.command import cli
-
-    gc.freeze()
-    gc.enable()
+    with lasting_imports():
+        from ringbatch.engine.command import cli
     return partial(until_reader_leaves, cli.main)
 
 

@@ -6,7 +6,7 @@ file, and are checked together with it; a wrong one is reported by its own name.
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ from ringbatch.engine.command import (
     units,
 )
 from ringbatch.engine.command.flags import add_flag, configure, given
+from ringbatch.engine.command.lasting_imports import lasting_imports
 from ringbatch.engine.command.parser import HelpFormatter, Parser
 from ringbatch.engine.command.usage import usage_of
 from ringbatch.engine.config.definitions import settings
@@ -40,6 +41,9 @@ from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.platform import is_compiled
 from ringbatch.shm.host.process import hold_standard_descriptors
 
+Fill = Callable[[argparse.ArgumentParser], None]
+"""Adds arguments to a command."""
+
 STARTUP_ERROR: Final = 2
 INTERRUPTED: Final = 130
 
@@ -51,8 +55,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return the exit status; `argv` is without the program's name."""
     hold_standard_descriptors()
     arguments = argparse.Namespace()
+    typed = sys.argv[1:] if argv is None else argv
     try:
-        _parser().parse_args(argv, arguments)
+        _parser(typed).parse_args(typed, arguments)
         status: int = arguments.command(arguments)
     except StartupError as error:
         words = setting_spelling.words_for(arguments)
@@ -66,7 +71,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _serve(arguments: argparse.Namespace) -> int:
     config = configure(arguments)
     _notify(config, arguments)
-    from ringbatch.engine.supervisor.run import run
+    with lasting_imports():
+        from ringbatch.engine.supervisor.run import run
 
     return run(config, lambda: configure(arguments))
 
@@ -90,7 +96,8 @@ def _sidecar(arguments: argparse.Namespace) -> int:
     for line in sidecar.ignored(arguments):
         print(f"ringbatch: {line}", file=sys.stderr)
     _notify(config, arguments)
-    from ringbatch.engine.supervisor.run import run
+    with lasting_imports():
+        from ringbatch.engine.supervisor.run import run
 
     return run(config)
 
@@ -173,92 +180,106 @@ def _manual(_: argparse.Namespace) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
+    """Return the program's parser.
+
+    Args:
+        words: of the command line. A command that is none of them gets no arguments, because all
+            flags of all commands take longer to make than some commands. None for all of them.
+    """
     parser = Parser("ringbatch", **_texts(_ABOUT, examples.OVERALL))
     parser.add_argument("--version", action=_Version, help="print the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    def add(name: str, about: str, epilog: str, run: Any) -> argparse.ArgumentParser:
+    def add(name: str, about: str, epilog: str, run: Any, *fills: Fill) -> None:
         command = commands.add_parser(name, help=about, **_texts(f"{about}.", epilog))
         command.set_defaults(command=run)
-        return command
+        for fill in fills if words is None or name in words else ():
+            fill(command)
 
-    _add_serve(add("serve", "serve models over HTTP", examples.SERVE, _serve))
-    replace = add(
-        "handover",
-        "replace a running engine without a failed request",
-        handover.EXAMPLES,
-        _handover,
-    )
-    _add_serve(replace)
-    handover.add_arguments(replace)
-    _add_sidecar(
-        add("sidecar", "put batching in front of a model server", sidecar.EXAMPLES, _sidecar)
-    )
-    bench.add_arguments(
-        add("bench", "measure a model, and compare results", bench.EXAMPLES, bench.main)
-    )
-    tune.add_arguments(
-        add("tune", "find the best settings for a model on this host", tune.EXAMPLES, tune.main)
-    )
-    demo = add(
-        "demo", "serve the digits model, send it real images, and stop", examples.DEMO, _demo
-    )
-    demo.add_argument(
+    add("serve", "serve models over HTTP", examples.SERVE, _serve, _add_serve)
+    about = "replace a running engine without a failed request"
+    add("handover", about, handover.EXAMPLES, _handover, _add_serve, handover.add_arguments)
+    about = "put batching in front of a model server"
+    add("sidecar", about, sidecar.EXAMPLES, _sidecar, _add_sidecar)
+    about = "measure a model, and compare results"
+    add("bench", about, bench.EXAMPLES, bench.main, bench.add_arguments)
+    about = "find the best settings for a model on this host"
+    add("tune", about, tune.EXAMPLES, tune.main, tune.add_arguments)
+    about = "serve the digits model, send it real images, and stop"
+    add("demo", about, examples.DEMO, _demo, _add_demo)
+    about = "check a configuration and this host without serving"
+    add("check", about, check.EXAMPLES, _check, _add_check)
+    add("doctor", "examine this host", examples.DOCTOR, _doctor, _add_serve, _add_doctor)
+    add("units", "write unit files for systemd", units.EXAMPLES, _units, _add_units)
+    about = "print the counters of a running engine"
+    add("status", about, examples.STATUS, _status, _add_engines)
+    about = "print the models of a running engine"
+    add("models", about, examples.MODELS, _models, _add_engines)
+    about = "list the actors of engines in a Ray cluster"
+    add("actors", about, actors.EXAMPLES, actors.main, actors.add_arguments)
+    add("top", "show live figures of a running engine", examples.TOP, _top, _add_top)
+    about = "apply a changed configuration to a running engine"
+    add("reload", about, examples.RELOAD, _reload, _add_reload)
+    about = "print a completion script for a shell"
+    add("completion", about, examples.COMPLETION, _completion, _add_completion)
+    add("manual", "print the manual page", examples.MANUAL, _manual)
+    return parser
+
+
+def _add_demo(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
         "--requests",
         type=engine_arguments.count,
         default=2000,
         metavar="N",
         help="number of images that are sent (default: %(default)s)",
     )
-    demo.add_argument(
+    parser.add_argument(
         "--clients",
         type=engine_arguments.count,
         default=64,
         metavar="N",
         help="number of connections that send them at once (default: %(default)s)",
     )
-    checker = add(
-        "check", "check a configuration and this host without serving", check.EXAMPLES, _check
-    )
-    _add_serve(checker, without="needed without --config")
-    checker.usage = "ringbatch check [MODEL ...] [--config FILE] [--load] [--parity] [options]"
-    check.add_arguments(checker)
-    doctor = add("doctor", "examine this host", examples.DOCTOR, _doctor)
-    _add_serve(doctor)
-    doctor.usage = "ringbatch doctor [MODEL ...] [--name NAME] [--config FILE] [--json] [options]"
-    doctor.add_argument("--json", action="store_true", help="print JSON")
-    _add_units(add("units", "write unit files for systemd", units.EXAMPLES, _units))
-    status = add("status", "print the counters of a running engine", examples.STATUS, _status)
-    models = add("models", "print the models of a running engine", examples.MODELS, _models)
-    actors.add_arguments(
-        add("actors", "list the actors of engines in a Ray cluster", actors.EXAMPLES, actors.main)
-    )
-    top = add("top", "show live figures of a running engine", examples.TOP, _top)
-    top.usage = "ringbatch top [ENGINE] [--interval S] [--once]"
-    top.add_argument(
+
+
+def _add_check(parser: argparse.ArgumentParser) -> None:
+    _add_serve(parser, without="needed without --config")
+    parser.usage = "ringbatch check [MODEL ...] [--config FILE] [--load] [--parity] [options]"
+    check.add_arguments(parser)
+
+
+def _add_doctor(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "ringbatch doctor [MODEL ...] [--name NAME] [--config FILE] [--json] [options]"
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_top(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "ringbatch top [ENGINE] [--interval S] [--once]"
+    parser.add_argument(
         "--interval",
         type=engine_arguments.seconds,
         default=1.0,
         metavar="S",
         help="seconds between two looks (default: %(default)g)",
     )
-    top.add_argument("--once", action="store_true", help="print the first interval, and exit")
-    engine_arguments.add_flags_and_word(top, "the one engine that runs")
-    reload = add(
-        "reload", "apply a changed configuration to a running engine", examples.RELOAD, _reload
-    )
-    reload.add_argument("word", nargs="?", metavar="ENGINE", help="the same as --engine ENGINE")
-    reload.add_argument("--model", metavar="MODEL", help="a model (default: all changed models)")
-    shells = add(
-        "completion", "print a completion script for a shell", examples.COMPLETION, _completion
-    )
-    shells.add_argument("shell", choices=completion.SHELLS, help="the shell")
-    add("manual", "print the manual page", examples.MANUAL, _manual)
-    for command in (status, models):
-        engine_arguments.add_flags_and_word(command, "every engine of this user")
-    engine_arguments.add_flags(reload, "the one engine that runs")
-    return parser
+    parser.add_argument("--once", action="store_true", help="print the first interval, and exit")
+    engine_arguments.add_flags_and_word(parser, "the one engine that runs")
+
+
+def _add_reload(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("word", nargs="?", metavar="ENGINE", help="the same as --engine ENGINE")
+    parser.add_argument("--model", metavar="MODEL", help="a model (default: all changed models)")
+    engine_arguments.add_flags(parser, "the one engine that runs")
+
+
+def _add_completion(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", choices=completion.SHELLS, help="the shell")
+
+
+def _add_engines(parser: argparse.ArgumentParser) -> None:
+    engine_arguments.add_flags_and_word(parser, "every engine of this user")
 
 
 def _texts(about: str, epilog: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ringbatch.engine.command import engine_arguments
+from ringbatch.engine.command.lasting_imports import lasting_imports
 from ringbatch.engine.config.settings import Config
 from ringbatch.shm.errors import StartupError
 
@@ -62,8 +63,9 @@ def main(arguments: argparse.Namespace, config: Config, reread: Callable[[], Con
     Raises:
         StartupError: the engine that ran serves on; the text says why.
     """
-    from ringbatch.engine.supervisor.handover import OldEngine
-    from ringbatch.engine.supervisor.run import run
+    with lasting_imports():
+        from ringbatch.engine.supervisor.handover import OldEngine
+        from ringbatch.engine.supervisor.run import run
 
     engine = arguments.engine or config.server.name
     print(

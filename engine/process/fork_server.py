@@ -362,6 +362,7 @@ def _become(wanted: Wanted) -> int:
     module = importlib.import_module(wanted.module)
     if hasattr(module, "__path__"):
         module = importlib.import_module(f"{wanted.module}.__main__")
+    gc.freeze()
     gc.enable()
     # Children that a model starts with multiprocessing import this process's main module.
     sys.modules["__main__"] = module

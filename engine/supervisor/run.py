@@ -40,7 +40,7 @@ def run(
     Raises:
         StartupError: the engine cannot start, and leaves nothing behind; the text says why.
     """
-    # As for a command's own modules; and the pages of all stay shared with the fork server.
+    # The pages of what was made so far stay shared with the fork server.
     gc.freeze()
     require_supported_machine()
     _expect_working_directory()

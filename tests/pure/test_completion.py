@@ -59,6 +59,14 @@ def run(words: list[str], path: Path) -> None:
     assert (completed.returncode, completed.stdout, completed.stderr) == (0, "", "")
 
 
+@pytest.mark.parametrize("command", PROGRAM.commands, ids=lambda command: command.name)
+def test_the_command_that_is_typed_alone_gets_its_arguments(command: Command) -> None:
+    typed = usage_of(cli._parser([command.name, "--help"])).commands
+    assert [one.name for one in typed] == [one.name for one in PROGRAM.commands]
+    for one in typed:
+        assert one == command if one.name == command.name else len(one.arguments) == 1
+
+
 def test_the_usage_is_that_of_help() -> None:
     assert len(PROGRAM.commands) >= 11
     for command in commands():
