@@ -21,7 +21,9 @@ from ringbatch.engine.process.fork_server import MOST_DESCRIPTORS, Made, Wanted,
 
 logger = logging.getLogger("ringbatch.supervisor")
 
-PRELOADED: Final = ("ringbatch.engine.collector.role", "ringbatch.engine.worker.role")
+OF_WORKERS: Final = ("ringbatch.engine.worker.role", "ringbatch.engine.runtimes.python")
+"""Modules that the fork server imports for workers. A worker imports any other runtime itself."""
+PRELOADED: Final = ("ringbatch.engine.collector.role", *OF_WORKERS)
 """Modules that the fork server imports. Frontends import far more, but are few."""
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _PRELOADED_WITHIN_S: Final = 120.0

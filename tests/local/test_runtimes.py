@@ -14,7 +14,7 @@ from model_server import ModelServer, running
 
 from ringbatch.engine.config.kinds import RUNTIMES
 from ringbatch.engine.models.model import Model, Options
-from ringbatch.engine.runtimes.opening import OPENERS, open_model
+from ringbatch.engine.runtimes.opening import open_model, opener_of
 from ringbatch.engine.worker.parity import Batch, batches, compared
 from ringbatch.shm.errors import StartupError
 
@@ -71,7 +71,9 @@ def opened(tmp_path: Path, model_server: ModelServer) -> Callable[[str], Model]:
 
 
 def test_every_runtime_that_can_be_configured_is_there_and_held_to_this() -> None:
-    assert set(OPENERS) == set(RUNTIMES) == {*LINEAR, "generator", "http", "ray", "text"}
+    assert set(RUNTIMES) == {*LINEAR, "generator", "http", "ray", "text"}
+    for runtime in RUNTIMES:
+        assert callable(opener_of(runtime))
 
 
 def only(answers: Any) -> Any:
@@ -182,15 +184,23 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(
 
 
 def test_nothing_optional_is_imported_before_a_file_needs_it(tmp_path: Path) -> None:
-    """A worker with a python model neither waits for these packages nor needs them."""
+    """A worker with a python model neither waits for these packages nor needs them.
+
+    Nor does the fork server of an engine for them, for other runtimes or for random numbers.
+    """
     program = (
-        "import sys; from pathlib import Path\n"
+        "import importlib, sys; from pathlib import Path\n"
+        "from ringbatch.engine.supervisor.launching import PRELOADED\n"
+        "for name in PRELOADED: importlib.import_module(name)\n"
         "from ringbatch.engine.models import model\n"
         "from ringbatch.engine.runtimes import opening\n"
         "options = model.Options(max_batch_size=1, threads=1)\n"
         f"opening.open_model('python', Path({str(written(tmp_path, 'python'))!r}), options)\n"
         "print({'onnxruntime', 'sklearn', 'skops', 'joblib', 'pandas', 'torch', 'xgboost', "
-        "'lightgbm', 'catboost', 'openvino'} & sys.modules.keys())"
+        "'lightgbm', 'catboost', 'openvino', 'numpy.random', 'ringbatch.engine.runtimes.sklearn', "
+        "'ringbatch.engine.runtimes.generator', 'ringbatch.engine.runtimes.ray.runtime', "
+        "'ringbatch.engine.runtimes.texts.runtime', "
+        "'ringbatch.engine.runtimes.upstreams.runtime'} & sys.modules.keys())"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True

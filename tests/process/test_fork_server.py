@@ -430,36 +430,36 @@ def test_those_whose_parents_ended_are_waited_for_and_others_left_alone(drive: D
 
 
 MATH = """
-launch = ForkServer(["numpy"])
+launch = ForkServer(["numpy", "numpy.random"])
 for way in (launch, execute):
     for variables in ({"OPENBLAS_NUM_THREADS": "2"}, {"OMP_NUM_THREADS": "2,1"}, LEAN):
         environment = {**os.environ, **variables}
         reading, writing = os.pipe()
         process = way(Wanted("math_program", [str(writing)], environment, None, [writing]))
         os.close(writing)
-        say([end(process), os.read(reading, 100).decode()])
+        say([end(process), *json.loads(os.read(reading, 100))])
 launch.close()
 """
 MATH_PROGRAM = """
-import os, sys
+import json, os, sys
 import numpy
 from threadpoolctl import threadpool_info
 def main():
     found = [each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"]
     assert (numpy.ones((300, 300)) @ numpy.ones((300, 300)) == 300).all()
-    os.write(int(sys.argv[1]), repr(found).encode())
+    os.write(int(sys.argv[1]), json.dumps([found, numpy.random.random()]).encode())
     return 0
 if __name__ == "__main__":
     sys.exit(main())
 """
 
 
-def test_math_libraries_have_the_threads_of_the_environment(drive: Drive, tmp_path: Path) -> None:
+def test_math_has_the_threads_asked_for_and_random_numbers(drive: Drive, tmp_path: Path) -> None:
     (tmp_path / "math_program.py").write_text(MATH_PROGRAM)
     results = drive("LEAN = {'OPENBLAS_NUM_THREADS': '1', 'OMP_NUM_THREADS': '1'}\n" + MATH)
-    forked, executed = results[:3], results[3:]
-    assert forked == executed
-    assert [status for status, _ in results] == [0] * 6
+    assert [threads for _, threads, _ in results[:3]] == [threads for _, threads, _ in results[3:]]
+    assert [status for status, *_ in results] == [0] * 6
+    assert len({drawn for *_, drawn in results}) == 6
 
 
 @pytest.mark.parametrize(
