@@ -26,7 +26,8 @@ LARGEST_BATCH: Final = TASK_WORDS // 4
 """Two batches of single instances fit into a task ring, with room to spare."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# The subclass makes the methods, for these fields too: to make them takes milliseconds.
+@dataclass(frozen=True, slots=True, kw_only=True, init=False, repr=False, eq=False)
 class BatchedConfig:
     """Settings of a section ``[models.NAME]``: what is run, and how its batches are formed."""
 

@@ -18,7 +18,8 @@ from ringbatch.engine.config.kinds import (
 from ringbatch.engine.config.serving import MIB, ServingConfig
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# The subclass makes the methods, for these fields too: to make them takes milliseconds.
+@dataclass(frozen=True, slots=True, kw_only=True, init=False, repr=False, eq=False)
 class PayloadConfig(ServingConfig):
     """Settings of the section ``[server]`` for the payload log: contents and destination."""
 

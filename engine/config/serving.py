@@ -32,7 +32,8 @@ MIB: Final = 1 << 20
 DAY_S: Final = 24 * 60 * 60
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# The subclass makes the methods, for these fields too: to make them takes milliseconds.
+@dataclass(frozen=True, slots=True, kw_only=True, init=False, repr=False, eq=False)
 class ServingConfig:
     """Settings of the section ``[server]`` for frontends and for their shared memory."""
 
