@@ -8,7 +8,6 @@ import math
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import fmean
 from typing import Final, NamedTuple
 
 from ringbatch.frontend.load.rolling_window import Window
@@ -50,7 +49,7 @@ class Baseline:
                 longest[rows] = max(longest.get(rows, 0), run_ns)
             for rows, run_ns in longest.items():
                 found.setdefault(rows, []).append(run_ns)
-        self._points = [(rows, fmean(found[rows])) for rows in sorted(found)]
+        self._points = [(rows, sum(times) / len(times)) for rows, times in sorted(found.items())]
         self._padded = padded
 
     def run_ns(self, rows: int) -> float:
