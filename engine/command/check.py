@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+from contextlib import closing
 from math import inf
 from typing import Final
 
@@ -140,39 +141,44 @@ def _loaded(config: Config, parity: str | None, tolerance: float) -> list[str]:
     from ringbatch.engine.report.models import time_lines
     from ringbatch.engine.supervisor.application_check import expect_importable
     from ringbatch.engine.supervisor.frontends import LEAN
+    from ringbatch.engine.supervisor.launching import OF_WORKERS, ForkServer
     from ringbatch.engine.supervisor.load_check import check_loading, unfit_chain
     from ringbatch.shm.host.process import log_to_stderr
 
-    log_to_stderr("check", config.server.log_level)
-    failures = []
-    if config.server.app is not None:
-        try:
-            expect_importable(config.server.app, LEAN)
-        except StartupError as error:
-            failures.append(str(error))
-    results = []
-    for found in check_loading(config, parity, tolerance):
-        results.append(found)
-        model = found.model
-        title = model.name if model.version == FIRST_VERSION else f"{model.name}:{model.version}"
-        if found.in_ray and model.ray_workers:
-            title += " in the Ray cluster"
-        if found.failure:
-            failures.append(f"{title}: {found.failure}")
-            continue
-        took = f"opened in {found.opened_s:.2f} s, loaded in {found.loaded_s:.2f} s"
-        if found.trials:
-            took += f", warmed up in {found.warmed_s:.2f} s"
-        for line in (f"{title}: {took}", *time_lines(found.trials)):
-            print(f"# {line}", file=sys.stdout, flush=True)
-        if found.compared is not None:
-            for line in found.compared.lines:
-                print(f"# {title}: {line}", flush=True)
-            failures += [
-                f"{title}: {line}: beyond the tolerance of {tolerance:g}, so its answers "
-                "depend on the company that a sample has"
-                for line in found.compared.apart
-            ]
-    if unfit := unfit_chain(config, results):
-        failures.append(unfit)
+    # Workers have logs of their own, so the fork server begins before this process has one.
+    with closing(ForkServer(OF_WORKERS)) as launch:
+        log_to_stderr("check", config.server.log_level)
+        failures = []
+        if config.server.app is not None:
+            try:
+                expect_importable(config.server.app, LEAN)
+            except StartupError as error:
+                failures.append(str(error))
+        results = []
+        for found in check_loading(config, launch, parity, tolerance):
+            results.append(found)
+            model = found.model
+            title = (
+                model.name if model.version == FIRST_VERSION else f"{model.name}:{model.version}"
+            )
+            if found.in_ray and model.ray_workers:
+                title += " in the Ray cluster"
+            if found.failure:
+                failures.append(f"{title}: {found.failure}")
+                continue
+            took = f"opened in {found.opened_s:.2f} s, loaded in {found.loaded_s:.2f} s"
+            if found.trials:
+                took += f", warmed up in {found.warmed_s:.2f} s"
+            for line in (f"{title}: {took}", *time_lines(found.trials)):
+                print(f"# {line}", file=sys.stdout, flush=True)
+            if found.compared is not None:
+                for line in found.compared.lines:
+                    print(f"# {title}: {line}", flush=True)
+                failures += [
+                    f"{title}: {line}: beyond the tolerance of {tolerance:g}, so its answers "
+                    "depend on the company that a sample has"
+                    for line in found.compared.apart
+                ]
+        if unfit := unfit_chain(config, results):
+            failures.append(unfit)
     return failures

@@ -19,6 +19,7 @@ from ringbatch.engine.process.role_events import FromRole, ParityCompared, Signa
 from ringbatch.engine.supervisor.chains import Unfit, first_chains
 from ringbatch.engine.supervisor.child_process import CannotStart, Death
 from ringbatch.engine.supervisor.cpu_sets import CpuSets
+from ringbatch.engine.supervisor.launching import Launch
 from ringbatch.engine.supervisor.loop import Loop
 from ringbatch.engine.supervisor.managed_process import Limit, ManagedProcess
 from ringbatch.engine.supervisor.model_versions import Forwarding, first_entries
@@ -83,7 +84,7 @@ def unfit_chain(config: Config, results: Sequence[LoadResult]) -> str:
 
 
 def check_loading(
-    config: Config, samples: str | None = None, tolerance: float = 0.0
+    config: Config, launch: Launch, samples: str | None = None, tolerance: float = 0.0
 ) -> Iterator[LoadResult]:
     """Load every version of every model, one after the other, and yield the results.
 
@@ -91,6 +92,7 @@ def check_loading(
 
     Args:
         config: with the models.
+        launch: makes the workers.
         samples: the file of samples to compare answers alone and in company; empty for the model's
             warm_up_file, or made-up samples; None without a comparison.
         tolerance: of their differences.
@@ -99,7 +101,7 @@ def check_loading(
         StartupError: the configuration names CPUs that cannot be used, or no segment can be made.
     """
     # It touches no actor of a serving engine, and leaves none behind.
-    cpu_sets = CpuSets(replace(config, server=replace(config.server, name=_NAME)))
+    cpu_sets = CpuSets(replace(config, server=replace(config.server, name=_NAME)), launch)
     for model in config.models:
         own = None
         if samples is not None:

@@ -193,10 +193,15 @@ def test_the_engine_that_is_checked_may_run_and_another_may_not_have_its_port(
 
 
 def test_models_are_loaded_and_what_they_took_is_told(folder: Path) -> None:
-    (folder / "beside.py").write_text("def predict(values):\n    return values\n")
+    (folder / "beside.py").write_text(
+        "import logging\nlogging.getLogger('lib').error('a word')\n"
+        "def predict(values):\n    return values\n"
+    )
     configure(folder, model='[models.u]\npath = "beside.py"')
     done = run(folder, "check", "--load")
     assert done.returncode == 0, done.stderr
+    (word,) = [line for line in done.stderr.splitlines() if line.endswith("lib: a word")]
+    assert "ringbatch worker u/0 [" in word, "workers log as in an engine"
     loaded = [line for line in done.stdout.splitlines() if line.startswith(("# m:", "# u:"))]
     assert loaded[0].startswith("# m: opened in ")
     assert ", warmed up in 0." in loaded[0]
