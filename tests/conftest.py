@@ -66,6 +66,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     _let_programs_have_signals()
     _ask_own_servers_directly()
+    # An idle thread of OpenBLAS spins for a tenth of a second before it sleeps, and the worker of a
+    # server with one model has such a thread. Here it sleeps at once.
+    os.environ["OPENBLAS_THREAD_TIMEOUT"] = "4"
     # Tests start servers while they call over gRPC. gRPC's fork handlers break a fork beside calls,
     # and no test uses gRPC on both sides of a fork.
     os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
