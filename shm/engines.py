@@ -206,7 +206,7 @@ def alone_of_name(engine: str, replaced: int | None = None) -> Iterator[None]:
 
 def not_running(engine: str | int | None) -> StartupError:
     """Return the error that no engine runs, or none of that name or supervisor."""
-    return StartupError(f"no engine of ringbatch{_whose(engine)} is running")
+    return StartupError(f"no engine of ringbatch{_qualifier(engine)} is running")
 
 
 def _not_among_those_that_run(engine: str | int | None) -> StartupError:
@@ -229,7 +229,7 @@ def _model_names(segment: Segment) -> list[str]:
     return [*dict.fromkeys(model.name for model in segment.models)]
 
 
-def _whose(engine: str | int | None) -> str:
+def _qualifier(engine: str | int | None) -> str:
     if engine is None:
         return ""
     if isinstance(engine, str):
@@ -243,7 +243,7 @@ def _of_others(engine: str | int | None) -> StartupError | None:
     if not users:
         return None
     return StartupError(
-        f"no engine of ringbatch{_whose(engine)} is this user's; there is one of "
+        f"no engine of ringbatch{_qualifier(engine)} is this user's; there is one of "
         f"{' and '.join(users)}, which is for that user alone. Give the command as that user, as "
         "with sudo -u"
     )

@@ -44,14 +44,16 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what it takes."""
     subject = parser.add_argument_group("what is measured")
-    what = subject.add_mutually_exclusive_group(required=True)
-    what.add_argument("--config", type=Path, metavar="FILE", help="start this configuration, TOML")
-    what.add_argument(
+    choice = subject.add_mutually_exclusive_group(required=True)
+    choice.add_argument(
+        "--config", type=Path, metavar="FILE", help="start this configuration, TOML"
+    )
+    choice.add_argument(
         "--url",
         metavar="URL",
         help="ask the server there, http://HOST:PORT or unix:/PATH",
     )
-    what.add_argument(
+    choice.add_argument(
         "--compare",
         nargs=2,
         type=Path,

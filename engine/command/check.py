@@ -123,8 +123,8 @@ def main(
             f"--parity {parity}: there are {len(config.models)} models, and a file is for one; "
             "name the file of each in its warm_up_file, and give --parity none"
         )
-    for what, do in exposed(config.server, os.environ):
-        print(f"ringbatch: {what}; {do}", file=sys.stderr)
+    for exposure, do in exposed(config.server, os.environ):
+        print(f"ringbatch: {exposure}; {do}", file=sys.stderr)
     print(describe(config, defaults=every), flush=True)
     wanted = load or parity is not None
     if wanted and (failures := _loaded(config, parity, tolerance)):

@@ -365,8 +365,8 @@ def _resolve_path(
         is_directory = values.get("runtime") in OF_DIRECTORIES
         if not (os.path.isdir(values["path"]) if is_directory else is_file(values["path"])):
             there = "" if str(values["path"]) == raw["path"] else f"; none is at {values['path']}"
-            what = "directory" if is_directory else "file"
-            report.refuse((*place, "path"), quoted(raw["path"]), f"a {what} that exists{there}")
+            expected = "directory" if is_directory else "file"
+            report.refuse((*place, "path"), quoted(raw["path"]), f"a {expected} that exists{there}")
 
 
 def _check_wait(

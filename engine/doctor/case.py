@@ -106,12 +106,12 @@ class Topic:
         """Return a finding that keeps ringbatch from working as configured."""
         return Finding(self.check, Level.ERROR, found, why or self.why, do)
 
-    def unknown(self, what: str) -> Finding:
+    def unknown(self, subject: str) -> Finding:
         """Return a finding that the fact is unknown."""
         return Finding(
             self.check,
             Level.NOTE,
-            f"{what} cannot be known here",
+            f"{subject} cannot be known here",
             self.why,
             "run it as another user, or outside of the sandbox, to know",
         )

@@ -34,8 +34,8 @@ def exposure(case: Case) -> Iterator[Finding]:
     elif not found:
         yield _EXPOSED.ok("no setting lets strangers use the models or read a key")
     else:
-        for what, do in found:
-            yield _EXPOSED.warning(what, do)
+        for exposure, do in found:
+            yield _EXPOSED.warning(exposure, do)
 
 
 CHECKS: Final = (credentials, exposure)

@@ -43,8 +43,8 @@ def ports(case: Case) -> Iterator[Finding]:
                 "an outgoing connection may have it when the engine starts",
             )
         else:
-            what = door.path or door.port or "any port"
-            yield _PORTS.ok(f"[server] {door.key}: {what} is free")
+            address = door.path or door.port or "any port"
+            yield _PORTS.ok(f"[server] {door.key}: {address} is free")
 
 
 def _refused(door: Door, case: Case) -> Finding:

@@ -223,8 +223,8 @@ def refusing(path: Path | str, during: str = "") -> Iterator[None]:
 
 def failure(path: Path | str, error: BaseException, during: str = "") -> str:
     """Return an exception for the operator: the file, its line, and the text, in one line."""
-    what = f"{during}: " if during else ""
-    return f"{path}: {_where(path, error)}{what}{_text(error)}"
+    phase = f"{during}: " if during else ""
+    return f"{path}: {_where(path, error)}{phase}{_text(error)}"
 
 
 def error_text(error: BaseException) -> str:

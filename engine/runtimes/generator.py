@@ -140,9 +140,9 @@ def _expect_output(file: Path, outputs: Sequence[Tensor]) -> None:
     _expect_tokens(file, "output", outputs[0])
 
 
-def _expect_tokens(file: Path, what: str, tensor: Tensor) -> None:
+def _expect_tokens(file: Path, role: str, tensor: Tensor) -> None:
     if tensor.datatype.name not in _WHOLE or tensor.shape != (ANY,):
         raise StartupError(
-            f"{file}: {what} {tensor.name!r} is {tensor.datatype.name} {[*tensor.shape]}; it must "
+            f"{file}: {role} {tensor.name!r} is {tensor.datatype.name} {[*tensor.shape]}; it must "
             "be INT64 or INT32 [-1], a row of tokens"
         )

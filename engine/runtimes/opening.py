@@ -29,8 +29,8 @@ def open_model(runtime: str, path: Path | str, options: Options) -> Model:
     """
     of_file = runtime not in _OF_DIRECTORIES
     if isinstance(path, Path) and of_file and not options.readable(path).is_file():
-        what = "is a folder, not a model file" if path.is_dir() else "no such model file"
-        raise StartupError(f"{path}: {what}")
+        fault = "is a folder, not a model file" if path.is_dir() else "no such model file"
+        raise StartupError(f"{path}: {fault}")
     with refusing(path):
         return opener_of(runtime)(path, options)
 

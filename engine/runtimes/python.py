@@ -62,9 +62,9 @@ def import_model(
     name = "begin" if in_steps else "predict"
     main = getattr(parts, "begin", None) if in_steps else getattr(parts, "predict", None)
     if not callable(main):
-        what = "is no function" if main is not None else "is missing"
+        fault = "is no function" if main is not None else "is missing"
         raise StartupError(
-            f"{path}: `{name}` {what}; a model file needs a function predict, or a class Model "
+            f"{path}: `{name}` {fault}; a model file needs a function predict, or a class Model "
             "with a method predict; a model in steps has begin and step in its place"
         )
     load: Callable[..., Any] = getattr(parts, "load", _nothing)

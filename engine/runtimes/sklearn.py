@@ -267,8 +267,8 @@ def _tried(found: _Found, function: Function, row: Any) -> Array | None:
 def _going(untold: Mapping[str, str]) -> str:
     """Return a phrase for the part of the model that takes these columns."""
     columns = ", ".join(f'"{name}"' for name in untold)
-    what = f"column {columns} goes" if len(untold) == 1 else f"columns {columns} go"
-    return f"its {what} into a {' and a '.join(dict.fromkeys(untold.values()))}"
+    clause = f"column {columns} goes" if len(untold) == 1 else f"columns {columns} go"
+    return f"its {clause} into a {' and a '.join(dict.fromkeys(untold.values()))}"
 
 
 def _shape(answer: Array | None, usual: tuple[int, ...]) -> list[int]:

@@ -116,27 +116,27 @@ class _Fitting:
 
     def _spec(self, number: int, step: StepConfig, entries: Sequence[ModelSpec]) -> ModelSpec:
         spec = serving(step.model, step.version, entries)
-        who = self._title(number)
+        title = self._title(number)
         if spec is None:
             version = f" version {step.version}" if step.version else ""
-            raise Unfit(f"{who}: no model {step.model!r}{version} serves")
+            raise Unfit(f"{title}: no model {step.model!r}{version} serves")
         if spec.chain is not None:
-            raise Unfit(f"{who} is a chain itself; put its steps here in its place")
+            raise Unfit(f"{title} is a chain itself; put its steps here in its place")
         if spec.places:
-            raise Unfit(f"{who} works in steps, and a chain needs the whole answer of each step")
+            raise Unfit(f"{title} works in steps, and a chain needs the whole answer of each step")
         if spec.tokens is not None:
             raise Unfit(
-                f"{who} takes texts that are tokenized before they come to it; such a model is "
+                f"{title} takes texts that are tokenized before they come to it; such a model is "
                 "asked by itself, and a chain tokenizes in a step of its own"
             )
         if spec.words is not None:
             raise Unfit(
-                f"{who} asks what requests say (its predict takes request), which steps of chains "
-                "do not get; have it do without"
+                f"{title} takes the contexts of requests (its predict takes request), which steps "
+                "of chains do not get; have it do without"
             )
         if not spec.typed or spec.forward is not None:
             raise Unfit(
-                f"{who} declares no inputs and outputs; between steps there are tensors, so the "
+                f"{title} declares no inputs and outputs; between steps there are tensors, so the "
                 "model of each must declare its own"
             )
         for kind, names, tensors in (
@@ -145,7 +145,7 @@ class _Fitting:
         ):
             for name, _ in names:
                 if name not in {tensor.name for tensor in tensors}:
-                    raise Unfit(f"{who} has no {kind} {name!r}; there is: {_listed(tensors)}")
+                    raise Unfit(f"{title} has no {kind} {name!r}; there is: {_listed(tensors)}")
         return spec
 
     def _taken(
@@ -364,16 +364,16 @@ def broken(entries: Entries) -> str:
             continue
         for number, step in enumerate(spec.chain.steps, 1):
             found = serving(step.model, step.version, entries)
-            who = f"chain {spec.name!r}, whose step {number} it is"
+            title = f"chain {spec.name!r}, whose step {number} it is"
             if found is None:
-                return f"{step.title} is needed by {who}; unload {spec.name} first"
+                return f"{step.title} is needed by {title}; unload {spec.name} first"
             if (found.inputs, found.outputs, found.batched) != (
                 step.inputs,
                 step.outputs,
                 step.batched,
             ):
                 return (
-                    f"{step.title} would take or return other tensors than {who}, was made with; "
+                    f"{step.title} would take or return other tensors than {title}, was made with; "
                     f"unload {spec.name} first, and load it again afterwards"
                 )
     return ""

@@ -137,7 +137,9 @@ class Child:
             try:
                 self.channel.send(message)
             except Unread:
-                logger.error("%s [%d] does not read its messages, and is ended", *self._who)
+                logger.error(
+                    "%s [%d] does not read its messages, and is ended", *self._name_and_pid
+                )
                 self.kill(signal.SIGKILL)
 
     def receive(self) -> list[FromRole] | None:
@@ -186,7 +188,7 @@ class Child:
         self._process.poll()
 
     @property
-    def _who(self) -> tuple[str, int]:
+    def _name_and_pid(self) -> tuple[str, int]:
         return self.title, self.pid
 
 

@@ -147,9 +147,9 @@ class ManagedProcess:
         read_before = self.worker is None and self.ever_ready
         return Limit(RESTART_LIMIT_S) if read_before else self.limits.load
 
-    def begins(self, what: str, limit: Limit, now_ns: int) -> None:
+    def begins(self, phase: str, limit: Limit, now_ns: int) -> None:
         """Note that the process begins a step with a time limit."""
-        self.at = f"{what} {limit.passed}"
+        self.at = f"{phase} {limit.passed}"
         self.limit_ns = now_ns + int(limit.s * 1e9)
 
     def note_start(self, segment: Segment | None) -> None:

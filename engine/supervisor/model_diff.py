@@ -69,7 +69,7 @@ class Change:
         done = [(f"version {model.version}", "loaded") for model in self.load]
         done += [(f"version {model.version}", "adjusted") for model in self.adjust]
         done += [(f"version {version}", "unloaded") for version in self.retire]
-        return f"{self.name}: " + ", ".join(f"{what} {how}" for what, how in done)
+        return f"{self.name}: " + ", ".join(f"{subject} {how}" for subject, how in done)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +92,9 @@ class ChainChange:
 class UnknownModel(Exception):
     """Error for an unknown model name, with a text that says so."""
 
-    def __init__(self, name: str, known: Iterable[ModelConfig], who: str) -> None:
+    def __init__(self, name: str, known: Iterable[ModelConfig], subject: str) -> None:
         names = ", ".join(dict.fromkeys(model.name for model in known)) or "none"
-        super().__init__(f'{who} no model "{name}"; there is: {names}')
+        super().__init__(f'{subject} no model "{name}"; there is: {names}')
 
 
 class UnfitSize(Exception):

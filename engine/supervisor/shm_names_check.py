@@ -21,9 +21,9 @@ def words(lost: Sequence[str]) -> str:
     Args:
         lost: the paths, at least one.
     """
-    what = lost[0] if len(lost) == 1 else f"{lost[0]} and {len(lost) - 1} more"
+    paths = lost[0] if len(lost) == 1 else f"{lost[0]} and {len(lost) - 1} more"
     return (
-        f"somebody removed what this engine needs in /dev/shm: {what}. Clients and new processes "
+        f"somebody removed what this engine needs in /dev/shm: {paths}. Clients and new processes "
         "cannot reach it any more, so it answers what it has and ends; start it again. "
         "systemd-logind removes what a user has there when that user logs out: RemoveIPC=no in "
         "/etc/systemd/logind.conf prevents that, and so does a system user, as the units of "

@@ -50,8 +50,8 @@ def address_of(environment: Mapping[str, str]) -> str | None:
 
 def watchdog_ns_of(environment: Mapping[str, str], pid: int) -> int | None:
     """Return the nanoseconds within which a process must report to the watchdog, or None. Pure."""
-    usec, whose = environment.get("WATCHDOG_USEC", ""), environment.get("WATCHDOG_PID", str(pid))
-    return int(usec) * 1000 if usec.isdecimal() and int(usec) and whose == str(pid) else None
+    usec, watched = environment.get("WATCHDOG_USEC", ""), environment.get("WATCHDOG_PID", str(pid))
+    return int(usec) * 1000 if usec.isdecimal() and int(usec) and watched == str(pid) else None
 
 
 def loading_status(models: Iterable[str]) -> str:
@@ -115,13 +115,13 @@ class Service:
         """True if there is a service manager."""
         return self._address is not None
 
-    def loads(self, what: str) -> None:
+    def loads(self, status: str) -> None:
         """Report the progress of a start, in every turn until the engine serves.
 
         Args:
-            what: such as ``loading mnist``.
+            status: such as ``loading mnist``.
         """
-        self._takes_time(f"{what}: {(self._clock_ns() - self._began_ns) // _S} s")
+        self._takes_time(f"{status}: {(self._clock_ns() - self._began_ns) // _S} s")
         self.next_ns = self._status_ns
 
     def serves(self, status: str, collector_ns: int) -> None:

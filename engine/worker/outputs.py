@@ -117,9 +117,9 @@ class Checker:
                 value = _stacked(apart)
             array, masked = _as_array(value, tensor)
             _expect_shape(array, tensor, (rows, *tensor.shape) if self._batched else tensor.shape)
-            converted, beyond, what = _converted(array, tensor)
+            converted, beyond, beyond_words = _converted(array, tensor)
             arrays.append(converted if self._batched else converted[np.newaxis])
-            for elements, words in ((masked, "masked values"), (beyond, what)):
+            for elements, words in ((masked, "masked values"), (beyond, beyond_words)):
                 if elements is not None and elements.any():
                     error = WrongResult(f"output {tensor.name!r} holds {words}")
                     own = elements if self._batched else elements[np.newaxis]
@@ -215,7 +215,7 @@ def _ragged(
     # Empty ones have no say in the datatype, see `_converted`.
     filled = [row.reshape(-1) for row, _ in apart if row.size]
     flat = np.concatenate(filled) if filled else np.empty(0, array_dtype(tensor))
-    converted, beyond, what = _converted(flat, tensor)
+    converted, beyond, beyond_words = _converted(flat, tensor)
     stops = list(accumulate(map(prod, shapes)))
     spans = [slice(stop - prod(shape), stop) for shape, stop in zip(shapes, stops, strict=True)]
     rows = [converted[span].reshape(shape) for span, shape in zip(spans, shapes, strict=True)]
@@ -223,7 +223,7 @@ def _ragged(
     wrong = np.array([beyond is not None and bool(beyond[span].any()) for span in spans])
     faults = [
         Fault(place, elements, WrongResult(f"output {tensor.name!r} holds {words}"))
-        for elements, words in ((masked, "masked values"), (wrong, what))
+        for elements, words in ((masked, "masked values"), (wrong, beyond_words))
         if elements.any()
     ]
     return Ragged(rows), faults
@@ -269,22 +269,22 @@ def _converted(array: Array, tensor: Tensor) -> tuple[Array, Array | None, str]:
         return narrowed(converted), None, ""
     if converted is array or target.kind not in "iu":
         return converted, None, ""
-    what = f"numbers beyond the declared {tensor.datatype.name}"
-    return converted, np.not_equal(converted, array), what
+    beyond_words = f"numbers beyond the declared {tensor.datatype.name}"
+    return converted, np.not_equal(converted, array), beyond_words
 
 
 def _texts(array: Array) -> tuple[Array, Array | None, str]:
     texts: Array = np.empty(array.size, dtype=object)
-    beyond, what = np.zeros(array.size, dtype=np.bool_), ""
+    beyond, beyond_words = np.zeros(array.size, dtype=np.bool_), ""
     for place, element in enumerate(array.reshape(-1)):
         text = _text(element)
         if text is None:
             beyond[place] = True
-            what = f"a {type(element).__name__}, declared is BYTES"
+            beyond_words = f"a {type(element).__name__}, declared is BYTES"
             if isinstance(element, str):
-                what = "half of a surrogate pair, which UTF-8 does not have"
+                beyond_words = "half of a surrogate pair, which UTF-8 does not have"
         texts[place] = text or b""
-    return texts.reshape(array.shape), beyond.reshape(array.shape), what
+    return texts.reshape(array.shape), beyond.reshape(array.shape), beyond_words
 
 
 def _text(element: object) -> bytes | None:

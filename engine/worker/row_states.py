@@ -52,9 +52,9 @@ class RowStates:
         """
         returned = self._steps.step(self._given(states))
         if not isinstance(returned, tuple) or len(returned) != 2:
-            what = f"{len(returned)} values" if isinstance(returned, tuple) else kind_of(returned)
+            given = f"{len(returned)} values" if isinstance(returned, tuple) else kind_of(returned)
             raise WrongResult(
-                f"step must return a pair: the outputs, and which rows have ended; found {what}"
+                f"step must return a pair: the outputs, and which rows have ended; found {given}"
             )
         outputs, said = returned
         ended = _one_by_one(said)

@@ -340,9 +340,9 @@ class Runner:
         else:
             logger.error("model %s raised; %s", self._name, self._batch(mark), exc_info=error)
             self._found_no_memory = ran_out_of_memory(error)
-            what = "ran out of memory" if self._found_no_memory else f"raised {_kind(error)}"
-            self._fault = f"it {what}"
-            text = f"model {self._name!r} {what}; the server's log has more"
+            event = "ran out of memory" if self._found_no_memory else f"raised {_kind(error)}"
+            self._fault = f"it {event}"
+            text = f"model {self._name!r} {event}; the server's log has more"
             self._fail(requests, Status.MODEL_FAILED, text, mark)
 
     def _batch(self, mark: BatchMark) -> str:

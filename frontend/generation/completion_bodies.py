@@ -208,8 +208,8 @@ def _message(value: Any, number: int) -> dict[str, str]:
             f"the content of message {number} is {shown(content)}; {_CONTENT_FORMS}"
         )
     message: dict[str, str] = {"role": value["role"], "content": content}
-    who = optional(value, "name", str, "a text")
-    return message if who is None else message | {"name": who}
+    author = optional(value, "name", str, "a text")
+    return message if author is None else message | {"name": author}
 
 
 def _part(part: Any, number: int) -> str:

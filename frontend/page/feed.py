@@ -141,14 +141,14 @@ def marks(before: Sample, now: Sample) -> list[Json]:
             died = counter_deltas(model.deaths, earlier.deaths)
             found += [f"{_several(count)} of {model.title} {why}" for why, count in died.items()]
             scaled = counter_deltas(model.scalings, earlier.scalings)
-            found += [f"{model.title}, {model.running}: {what}" for what in scaled]
+            found += [f"{model.title}, {model.running}: {text}" for text in scaled]
             if model.state != earlier.state:
                 found.append(f"{model.title} is {model.state}")
     titles = {model.title for model in now.models}
     found += [f"{model.title} is gone" for model in before.models if model.title not in titles]
     found += _restarted(before, now.workers)
     found += [
-        f"{what}, and started again" for what in counter_deltas(now.restarts, before.restarts)
+        f"{text}, and started again" for text in counter_deltas(now.restarts, before.restarts)
     ]
     if now.collectors > before.collectors:
         found.append("another process is the collector")

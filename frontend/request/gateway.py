@@ -237,7 +237,7 @@ class Gateway:
     def _pass_on_parts(self) -> None:
         slots = [*self.lane.parted]
         self.lane.parted.clear()
-        waiting = [(who, slot) for slot in slots if (who := self._waiting[slot]) is not None]
+        waiting = [(waiter, slot) for slot in slots if (waiter := self._waiting[slot]) is not None]
         self._call_each([(waiter.has_parts, slot) for waiter, slot in waiting])
         self._waited_from_ns = self._clock()
 
@@ -354,7 +354,7 @@ class Gateway:
     def _deliver_unnoticed(self) -> None:
         # An answer seen at the last sweep may have been on its way to the loop just then. One that
         # is still there has lost its wake-up.
-        missed = [slot for slot, who in self._unnoticed.items() if self._waiting[slot] is who]
+        missed = [slot for slot, waiter in self._unnoticed.items() if self._waiting[slot] is waiter]
         self._unnoticed.clear()
         if missed:
             self.lane.counters.add(LaneCounter.MISSED_WAKEUPS, len(missed))

@@ -27,15 +27,15 @@ class LoadedOnce(Generic[T]):
 
     Args:
         model: the name of the model.
-        what: the kind of thing, for people.
+        subject: the kind of thing, for people.
         make: loads it; raises `Unusable` if it cannot.
     """
 
-    def __init__(self, model: str, what: str, make: Callable[[], T]) -> None:
+    def __init__(self, model: str, subject: str, make: Callable[[], T]) -> None:
         self.value: T | None = None
         self.obstacle = ""
         self._model = model
-        self._what = what
+        self._subject = subject
         self._make = make
         self._loading = threading.Lock()
 
@@ -71,7 +71,7 @@ class LoadedOnce(Generic[T]):
             value = self._make()
         except Unusable as error:
             log.error("frontend: model %s: %s", self._model, error)
-            self.obstacle = f"its {self._what} cannot be used; the log says why"
+            self.obstacle = f"its {self._subject} cannot be used; the log says why"
             raise ModelNotReady(f'model "{self._model}" is not ready: {self.obstacle}') from None
         self.obstacle = ""
         return value

@@ -169,7 +169,7 @@ def _code(error: RequestError) -> str | None:
     return "invalid_api_key" if isinstance(error, Unauthenticated) else None
 
 
-def only(names: Sequence[str], model: str, what: str) -> str:
+def only(names: Sequence[str], model: str, purpose: str) -> str:
     """Return the model that the request names, or the only one.
 
     Raises:
@@ -180,4 +180,4 @@ def only(names: Sequence[str], model: str, what: str) -> str:
     if len(names) == 1:
         return names[0]
     known = ", ".join(names) or "none"
-    raise InvalidRequest(f'"model" is missing; models for {what} are: {known}')
+    raise InvalidRequest(f'"model" is missing; models for {purpose} are: {known}')

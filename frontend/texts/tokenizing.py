@@ -240,9 +240,9 @@ class Tokenizer:
     def _too_long(self, number: int, encoding: Any) -> str:
         count = len(encoding.ids)
         count += sum(len(rest.ids) - self._added for rest in encoding.overflowing)
-        what = f"more than {self._limit}" if self._pairs else str(count)
+        found = f"more than {self._limit}" if self._pairs else str(count)
         return (
-            f"text {number} has {what} tokens, but this model takes at most {self._limit}; send a "
+            f"text {number} has {found} tokens, but this model takes at most {self._limit}; send a "
             "shorter one, or have the rest left out with truncate"
         )
 

@@ -354,9 +354,9 @@ class _Output:
         array: NDArray[np.uint8] = ndarray((count,), np.uint8, memory, offset)
         return _listed(np.not_equal(array, 0))
 
-    def _not_as_json(self, what: str) -> InvalidRequest:
+    def _not_as_json(self, fault: str) -> InvalidRequest:
         return InvalidRequest(
-            f'output "{self._tensor.name}" {what}, which JSON cannot carry; ask for binary data, '
+            f'output "{self._tensor.name}" {fault}, which JSON cannot carry; ask for binary data, '
             "in one answer of /infer"
         )
 

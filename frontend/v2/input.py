@@ -174,15 +174,15 @@ class Input:
             )
         return IN_JSON, values
 
-    def expect_bytes(self, size: int, shape: Shape, what: str = "binary data") -> None:
-        """Refuse `what` of another size than that of the shape, where this gives one.
+    def expect_bytes(self, size: int, shape: Shape, source: str = "binary data") -> None:
+        """Refuse a `source` of another size than that of the shape, if the shape gives one.
 
         Raises:
             InvalidRequest
         """
         if self.fixed and size != prod(shape) * self._datatype.size:
             raise InvalidRequest(
-                f'input "{self._tensor.name}" has {size} bytes of {what}, but '
+                f'input "{self._tensor.name}" has {size} bytes of {source}, but '
                 f"{self._datatype.name} of shape {self._sizes(shape)} takes "
                 f"{prod(shape) * self._datatype.size}"
             )

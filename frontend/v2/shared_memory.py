@@ -251,9 +251,9 @@ def region_document(region: Region) -> dict[str, Any]:
     }
 
 
-def _bytes(value: Any, what: str, least: int) -> int:
+def _bytes(value: Any, subject: str, least: int) -> int:
     if type(value) is not int or not least <= value <= MAX_BYTES:
         raise InvalidRequest(
-            f"{what} is {shown(value)}, not a whole number from {least} to {MAX_BYTES}"
+            f"{subject} is {shown(value)}, not a whole number from {least} to {MAX_BYTES}"
         )
     return value

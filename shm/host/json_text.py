@@ -253,9 +253,9 @@ def _skip_blank(text: str, at: int) -> int:
     return blank.end()
 
 
-def _after(character: str, what: str, text: str, at: int) -> int:
+def _after(character: str, expected: str, text: str, at: int) -> int:
     if text[at : at + 1] != character:
-        raise _expected(what, text, at)
+        raise _expected(expected, text, at)
     return at + 1
 
 
@@ -265,8 +265,8 @@ def _expect_end(text: str, at: int) -> None:
         raise UnsoundText(str(JSONDecodeError("unexpected content after the value", text, at)))
 
 
-def _expected(what: str, text: str, at: int) -> UnsoundText:
-    return UnsoundText(str(JSONDecodeError(f"expected {what}", text, at)))
+def _expected(expected: str, text: str, at: int) -> UnsoundText:
+    return UnsoundText(str(JSONDecodeError(f"expected {expected}", text, at)))
 
 
 def _too_deep() -> UnsoundText:

@@ -47,7 +47,7 @@ def names(tensors: Sequence[Tensor]) -> list[str]:
     return [tensor.name for tensor in tensors]
 
 
-def test_a_step_takes_the_only_output_of_the_one_before_whatever_it_is_called() -> None:
+def test_a_step_takes_the_only_output_of_the_previous_step_under_any_name() -> None:
     found = fitted(chain("abc", "a", "b", "c"), LINE)
     assert (found.inputs, found.outputs) == ((X,), (Y,))
     assert [s.sources for s in found.chain.steps] == [
@@ -59,7 +59,7 @@ def test_a_step_takes_the_only_output_of_the_one_before_whatever_it_is_called() 
     assert found.chain.answers == (Source(2, 0),)
 
 
-def test_a_step_takes_what_has_the_name_of_its_input_from_an_earlier_step_or_the_request() -> None:
+def test_a_step_takes_the_tensor_of_its_inputs_name_from_a_step_or_the_request() -> None:
     found = fitted(chain("search", "tokenize", "encode", "rank"), SEARCH)
     assert found.chain.steps[2].sources == (Source(1, 0), Source(REQUEST, 0))
     assert found.inputs == (TEXT,)
@@ -79,14 +79,14 @@ def test_several_outputs_are_taken_in_order_where_no_name_agrees() -> None:
     assert found.chain.steps[1].sources == (Source(0, 0), Source(0, 1))
 
 
-def test_what_no_later_step_takes_is_not_kept() -> None:
+def test_an_output_that_no_later_step_takes_is_not_kept() -> None:
     outputs = [Tensor("unused", "FP32", [1000]), Y]
     found = fitted(chain("ab", "a", step("b", x="y")), [model("a", [X], outputs, 0), LINE[1]])
     assert found.chain.steps[0].keeps == (1,)
     assert found.chain.steps[1].sources == (Source(0, 0),)
 
 
-def test_outputs_of_one_name_are_told_apart_by_the_model() -> None:
+def test_outputs_of_one_name_are_distinguished_by_the_model() -> None:
     config = chain("abc", "a", "b", step("c", x="a.y"), returns=["b.y", "c.y"])
     with pytest.raises(Unfit, match="returns: 'y' is there twice"):
         fitted(config, LINE)
@@ -157,7 +157,7 @@ def test_an_input_of_any_size_takes_one_of_a_known_size_and_never_the_other_way_
         ),
     ],
 )
-def test_what_does_not_fit_is_said(config: ChainConfig, words: str) -> None:
+def test_a_mismatch_is_described(config: ChainConfig, words: str) -> None:
     with pytest.raises(Unfit) as unfit:
         fitted(config, [*SEARCH, model("lists", [], [], 3)])
     assert str(unfit.value) == words
@@ -341,7 +341,7 @@ def test_a_chain_that_is_described_is_the_same_when_it_is_read_again() -> None:
         ("steps = ['a']\nsteep = 1", "steep: unknown key; a chain has steps, returns, timeout_s"),
     ],
 )
-def test_what_is_wrong_with_a_section_is_said_with_its_place(section: str, words: str) -> None:
+def test_a_fault_of_a_section_is_reported_with_its_place(section: str, words: str) -> None:
     with pytest.raises(ConfigError) as error:
         configured(f"[models.m]\n{section}\n")
     assert any(line.startswith(f"it: [models.m] {words}") for line in error.value.problems), (
@@ -349,7 +349,7 @@ def test_what_is_wrong_with_a_section_is_said_with_its_place(section: str, words
     )
 
 
-def test_a_model_that_asks_what_requests_say_is_no_step() -> None:
+def test_a_model_that_takes_request_contexts_is_no_step() -> None:
     asking = replace(model("b", [Y], [Y], 1), words=("x-tenant",))
-    with pytest.raises(Unfit, match=r"^step 2 \(b\) asks what requests say"):
+    with pytest.raises(Unfit, match=r"^step 2 \(b\) takes the contexts of requests"):
         fitted(chain("ab", "a", "b"), [model("a", [X], [Y], 0), asking])

@@ -49,8 +49,8 @@ def open_onnx(path: Path, options: Options) -> Model:
     if not session.get_inputs():
         raise StartupError(f"{path}: the model has no inputs, so there is nothing to ask it")
     inputs, outputs = (
-        tuple(_tensor(path, what, node, options.max_batch_size) for node in nodes)
-        for what, nodes in (("input", session.get_inputs()), ("output", session.get_outputs()))
+        tuple(_tensor(path, role, node, options.max_batch_size) for node in nodes)
+        for role, nodes in (("input", session.get_inputs()), ("output", session.get_outputs()))
     )
     return Model(inputs, outputs, lambda: None, _Predict(session, inputs, outputs))
 
@@ -128,13 +128,13 @@ def _providers(path: Path, device: str, available: list[str]) -> list[tuple[str,
     return [(_CUDA, {"device_id": device.removeprefix("cuda:")}), cpu]
 
 
-def _tensor(path: Path, what: str, node: Any, max_batch_size: int) -> Tensor:
+def _tensor(path: Path, role: str, node: Any, max_batch_size: int) -> Tensor:
     """Return an input or output as the file declares it; `node` has a name, a type and a shape.
 
     onnxruntime gives a dimension without a number as a text or None, and no dimensions if the file
     names none.
     """
-    subject = f"{path}: {what} {node.name!r}"
+    subject = f"{path}: {role} {node.name!r}"
     datatype = DATATYPES.get(node.type)
     if datatype is None:
         hint = next((hint for start, hint in _HINTS.items() if node.type.startswith(start)), "")

@@ -52,8 +52,8 @@ def open_openvino(path: Path, options: Options) -> Model:
             },
         )
     inputs, outputs = (
-        tuple(_tensor(path, what, index, port, options.max_batch_size) for index, port in ports)
-        for what, ports in (
+        tuple(_tensor(path, role, index, port, options.max_batch_size) for index, port in ports)
+        for role, ports in (
             ("input", list(enumerate(compiled.inputs))),
             ("output", list(enumerate(compiled.outputs))),
         )
@@ -76,10 +76,10 @@ class _Predict:
         return found[0] if len(found) == 1 else found
 
 
-def _tensor(path: Path, what: str, index: int, port: Any, max_batch_size: int) -> Tensor:
+def _tensor(path: Path, role: str, index: int, port: Any, max_batch_size: int) -> Tensor:
     """Return an input or output as the file declares it."""
-    name = min(port.get_names(), default=f"{what}_{index}")
-    subject = f"{path}: {what} {name!r}"
+    name = min(port.get_names(), default=f"{role}_{index}")
+    subject = f"{path}: {role} {name!r}"
     element = port.get_element_type().get_type_name()
     if element not in DATATYPES:
         raise StartupError(

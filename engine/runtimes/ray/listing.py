@@ -47,9 +47,9 @@ def actors(address: str, namespace: str, engine: str | None, *, end: bool) -> li
     Raises:
         StartupError: there is no such cluster.
     """
-    who = "ringbatch actors"
-    ray = required("ray", "ray", Path(who))
-    connect(ray, address, namespace, who)
+    title = "ringbatch actors"
+    ray = required("ray", "ray", Path(title))
+    connect(ray, address, namespace, title)
     try:
         names = filter(None, map(actor_name, ray.util.list_named_actors()))
         wanted = sorted(name for name in names if engine in (None, name.engine))

@@ -82,14 +82,14 @@ def open_ray(path: Path, options: Options, open_model: Opener) -> Model:
     return Model(inputs, outputs, driver.load, driver.predict, release=driver.release)
 
 
-def connect(ray: Any, address: str, namespace: str, whose: str) -> None:
+def connect(ray: Any, address: str, namespace: str, subject: str) -> None:
     """Connect this process to a cluster, as a driver.
 
     Args:
         ray: the module.
         address: HOST:PORT, or ``auto`` for the cluster that this host belongs to.
         namespace: of the actors.
-        whose: the beginning of messages.
+        subject: the beginning of messages.
 
     Raises:
         StartupError: there is no cluster, or it cannot be used.
@@ -111,13 +111,13 @@ def connect(ray: Any, address: str, namespace: str, whose: str) -> None:
     except OSError as error:
         reason = error.strerror or str(error)
         raise StartupError(
-            f"{whose}: no Ray cluster at ray_address = {address}: {' '.join(reason.split())}; "
+            f"{subject}: no Ray cluster at ray_address = {address}: {' '.join(reason.split())}; "
             "ray start --head starts one"
         ) from None
     except (ray.exceptions.RayError, RuntimeError, ValueError) as error:
         text = " ".join(str(error).split())
         raise StartupError(
-            f"{whose}: the Ray cluster at {address} cannot be used: {text}; this host must be a "
+            f"{subject}: the Ray cluster at {address} cannot be used: {text}; this host must be a "
             "node of it (ray start), with the same Ray and the same Python"
         ) from None
     finally:
@@ -189,8 +189,8 @@ class _Driver:
         state = "found, with the model loaded" if about["loaded"] else "without a model"
         words = "actor %s on %s, process %d, %s"
         logger.info(words, self._name.text, about["node"], about["pid"], state)
-        what, *found = reply
-        if what == REFUSED:
+        outcome, *found = reply
+        if outcome == REFUSED:
             self.release(unwanted=True)
             raise StartupError(found[0])
         del self._content
@@ -204,14 +204,14 @@ class _Driver:
             StartupError: it cannot be loaded.
         """
         try:
-            what, *found = self._asked(
+            outcome, *found = self._asked(
                 self._actor.load, _after_ns(self._limit_s), self._description
             )
         except self._errors as error:
             raise StartupError(f"{self._path}: {self._failure(error)}") from None
-        if what == REFUSED:
+        if outcome == REFUSED:
             raise StartupError(found[0])
-        if what == EMPTY:
+        if outcome == EMPTY:
             raise StartupError(f"{self._path}: its actor was started again while it loaded")
         repeating_thread("the watch of the actor", self._keep, self._released.wait)
 
@@ -296,10 +296,10 @@ class _Driver:
                 about["host_before"],
             )
 
-    def _another(self, what: str) -> str:
+    def _another(self, state: str) -> str:
         return (
-            f"the actor {self._name.text} in namespace {self._place.namespace} {what}; end it with "
-            "ringbatch actors --end, or set another ray_namespace"
+            f"the actor {self._name.text} in namespace {self._place.namespace} {state}; end it "
+            "with ringbatch actors --end, or set another ray_namespace"
         )
 
     def _expect_another_try(self, error: Exception, until_ns: int) -> None:

@@ -136,24 +136,24 @@ class _Reader:
         self._max_batch_size = max_batch_size
         self._ranges = ranges
 
-    def tensor(self, what: str, name: str, value: Any) -> Tensor:
-        subject = f"{self._path}: {what} {name!r}"
+    def tensor(self, role: str, name: str, value: Any) -> Tensor:
+        subject = f"{self._path}: {role} {name!r}"
         dtype = str(value.dtype).removeprefix("torch.")
         if dtype not in DATATYPES:
             raise StartupError(f"{subject} is {dtype}, which cannot be served")
         shape = [size if isinstance(size, int) else ANY for size in value.shape]
         if self._max_batch_size and shape and shape[0] == ANY:
-            self._check_batch(subject, what, value.shape[0])
+            self._check_batch(subject, role, value.shape[0])
         return Tensor(name, DATATYPES[dtype], instance_shape(subject, shape, self._max_batch_size))
 
-    def _check_batch(self, subject: str, what: str, size: Any) -> None:
+    def _check_batch(self, subject: str, role: str, size: Any) -> None:
         if not size.node.expr.is_symbol:
             raise StartupError(
                 f"{subject} has a first dimension of {size.node.expr}, but a batch can have any "
                 f"size; export the model with a dynamic batch dimension, {NO_BATCH}"
             )
         most = self._most(size)
-        if what == "input" and most is not None and most < self._max_batch_size:
+        if role == "input" and most is not None and most < self._max_batch_size:
             raise StartupError(
                 f"{subject} has a batch dimension of at most {most}, but max_batch_size is "
                 f"{self._max_batch_size}; set max_batch_size = {most}"

@@ -53,9 +53,9 @@ def open_lightgbm(path: Path, options: Options) -> Model:
         "validate_features": False,
     }
 
-    def run(**what: bool) -> Callable[[Array], Array]:
+    def run(**kind: bool) -> Callable[[Array], Array]:
         def predict(matrix: Array) -> Array:
-            predicted: Array = booster.predict(matrix, **how, **what)
+            predicted: Array = booster.predict(matrix, **how, **kind)
             return predicted
 
         return predict

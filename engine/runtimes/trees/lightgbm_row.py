@@ -45,11 +45,11 @@ class SingleRow:
         self._columns: int = booster.num_feature()
         self._length = ctypes.c_int64()
         self._prepared = ctypes.c_void_p()
-        what = (_MARGINS if margins else _VALUES, 0, iterations or booster.best_iteration)
+        selection = (_MARGINS if margins else _VALUES, 0, iterations or booster.best_iteration)
         self._check(
             self._library.LGBM_BoosterPredictForMatSingleRowFastInit(
                 booster._handle,
-                *what,
+                *selection,
                 _DOUBLES,
                 self._columns,
                 f"num_threads={threads}".encode(),
@@ -58,7 +58,7 @@ class SingleRow:
         )
         self._check(
             self._library.LGBM_BoosterCalcNumPredict(
-                booster._handle, 1, *what, ctypes.byref(self._length)
+                booster._handle, 1, *selection, ctypes.byref(self._length)
             )
         )
         self._width = self._length.value

@@ -108,13 +108,13 @@ class _Run:
                 return Dense(xgboost, self._booster, self._rounds, margins=margins)
         logger.debug("XGBoost %s is asked by Booster.inplace_predict", xgboost.__version__)
         inplace_predict: Callable[..., Array] = self._booster.inplace_predict
-        what = "margin" if margins else "value"
-        return partial(inplace_predict, iteration_range=self._rounds, predict_type=what)
+        kind = "margin" if margins else "value"
+        return partial(inplace_predict, iteration_range=self._rounds, predict_type=kind)
 
-    def _predicted(self, matrix: Array, **what: bool) -> Array:
+    def _predicted(self, matrix: Array, **kind: bool) -> Array:
         own = self._own_form(matrix, **self._features)
         predicted: Array = self._booster.predict(
-            own, iteration_range=self._rounds, validate_features=False, **what
+            own, iteration_range=self._rounds, validate_features=False, **kind
         )
         return predicted
 
