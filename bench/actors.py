@@ -139,9 +139,9 @@ def compare_size(
     for call in calls.values():
         median_ms(call, x, count)
 
-    def run(turn: int, who: str) -> float:
-        found = median_ms(calls[who], x, count)
-        report.run(round=turn, size=name, who=who, ms=round(found, 3))
+    def run(turn: int, side: str) -> float:
+        found = median_ms(calls[side], x, count)
+        report.run(round=turn, size=name, who=side, ms=round(found, 3))
         return found
 
     runs = run_rounds([*calls], rounds, run)

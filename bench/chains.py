@@ -211,12 +211,12 @@ def print_tables(report: Report, connections: int, runs: Mapping[str, list[Figur
     report.print_text(table(head, lines))
     if connections > 1:
         ratio = ratios(cpu[CHAIN], cpu[MODELS[0]]).median
-        what = f"CPU of a chain of three against one model, {connections} connections"
-        report.limit(what, ratio, at_most=MAX_RATIO)
+        name = f"CPU of a chain of three against one model, {connections} connections"
+        report.limit(name, ratio, at_most=MAX_RATIO)
         if ENSEMBLE in runs:
             rivals = [[f.requests_per_s for f in runs[name]] for name in (V2_CHAIN, ENSEMBLE)]
-            what = f"requests/s of a chain against Triton's ensemble, {connections} connections"
-            report.limit(what, ratios(*rivals).median, at_least=1.0)
+            name = f"requests/s of a chain against Triton's ensemble, {connections} connections"
+            report.limit(name, ratios(*rivals).median, at_least=1.0)
 
 
 if __name__ == "__main__":

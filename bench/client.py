@@ -153,9 +153,9 @@ def main() -> int:
     runs = run_rounds(list(ENTRIES), options.rounds, run)
     report.print_text(show(runs))
     ours, theirs = runs["ringbatch"], runs["multiprocessing.Queue"]
-    for key, what in (("p50_us", "round trip"), ("requests_per_s", "requests/s")):
+    for key, figure in (("p50_us", "round trip"), ("requests_per_s", "requests/s")):
         found = ratios(_field(ours, key), _field(theirs, key))
-        report.print_text(f"{what} against multiprocessing.Queue: {found}")
+        report.print_text(f"{figure} against multiprocessing.Queue: {found}")
     p50 = spread(_field(ours, "p50_us")).median
     report.limit("p50 of a round trip", p50, at_most=MAX_P50_US, unit="us")
     rate = spread(_field(ours, "requests_per_s")).median

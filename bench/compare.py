@@ -51,9 +51,9 @@ def figures_of(python: str, seconds: float) -> Figures:
 def show(runs: Mapping[str, Sequence[Figures]]) -> str:
     """Return the table of figures: median and spread of each, and of their ratio."""
     lines = []
-    for what in runs["before"][0]:
-        before, after = ([found[what] for found in runs[name]] for name in ("before", "after"))
-        lines.append([what, *map(str, (spread(before), spread(after), ratios(after, before)))])
+    for figure in runs["before"][0]:
+        before, after = ([found[figure] for found in runs[name]] for name in ("before", "after"))
+        lines.append([figure, *map(str, (spread(before), spread(after), ratios(after, before)))])
     return table(["median (min..max)", "before", "after", "after / before"], lines)
 
 
@@ -82,9 +82,9 @@ def main() -> int:
 
     runs = run_rounds(list(pythons), options.rounds, run)
     report.print_text(show(runs))
-    for what in runs["before"][0]:
-        after, before = ([f[what] for f in runs[name]] for name in ("after", "before"))
-        report.limit(what, ratios(after, before).median, at_least=MIN_RATIO)
+    for figure in runs["before"][0]:
+        after, before = ([f[figure] for f in runs[name]] for name in ("after", "before"))
+        report.limit(figure, ratios(after, before).median, at_least=MIN_RATIO)
     return report.finish()
 
 

@@ -296,11 +296,11 @@ def hold_to_limits(report: Report, runs: dict[str, list[Runs]]) -> None:
     for name, least in (("infinity", 1.2), ("sentence-transformers", 2.0)):
         if name in runs:
             rates = [[r[MIX].requests_per_s for r in found] for found in (ours, runs[name])]
-            what = f"requests/s against {name}"
-            report.limit(what, ratios(*rates).median, at_least=least)
+            limit = f"requests/s against {name}"
+            report.limit(limit, ratios(*rates).median, at_least=least)
     lasts = [[r[scenario].p99_ms for r in ours] for scenario in (BESIDE, SHORT)]
-    what = "p99 of short texts beside long ones against theirs alone"
-    report.limit(what, ratios(*lasts).median, at_most=3.0)
+    limit = "p99 of short texts beside long ones against theirs alone"
+    report.limit(limit, ratios(*lasts).median, at_most=3.0)
 
 
 if __name__ == "__main__":

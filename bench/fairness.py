@@ -209,8 +209,8 @@ def hold_ways_to_limits(report: Report, found: Mapping[Way, Sequence[Run]]) -> N
 def hold_classes_to_limits(report: Report, found: Sequence[Classes]) -> None:
     """Compare the medians of the classes with the limits; no request may fail."""
     more = [(each.beside_bulk.p99_ms - each.interactive.p99_ms) / batch_ms(each) for each in found]
-    what = "interactive p99, beside bulk - alone"
-    report.limit(what, median(more), at_most=BATCHES, unit="batches")
+    limit = "interactive p99, beside bulk - alone"
+    report.limit(limit, median(more), at_most=BATCHES, unit="batches")
     left = [each.bulk.per_s - each.beside_bulk.per_s for each in found]
     shares = ratios([each.saturating.per_s for each in found], left)
     report.limit("rate of bulk / what is left of it", shares.median, at_least=BULK_SHARE)

@@ -70,8 +70,8 @@ def main() -> int:
     for name in options.workloads:
         chosen = replace(WORKLOADS[name], connections=tuple(options.connections))
         runs = compare(report, chosen, names, options.rounds, options.seconds)
-        for what, value, at_least in limits(chosen, runs):
-            report.limit(what, value, at_least)
+        for limit, value, at_least in limits(chosen, runs):
+            report.limit(limit, value, at_least)
         most = max(options.connections)
         if chosen.best_per_s and RINGBATCH in runs and most > 2 * CAP:
             rates = [turn[most].requests_per_s / chosen.best_per_s for turn in runs[RINGBATCH]]

@@ -170,14 +170,14 @@ class Scenario:
         sent = rate * row.size
         return Run(program, way, workers, rate, lone_ms, p99_ms, mean(busy), sent)
 
-    def _p99_ms(self, what: str, many: Fleet, rate: float) -> float | None:
+    def _p99_ms(self, title: str, many: Fleet, rate: float) -> float | None:
         """Return the p99 at a part of the highest rate; None if requests had no answer."""
         arrivals = Arrivals(Kind.POISSON, self.options.seconds, rate * OF_HIGHEST)
         outcome = many.run(arrivals, 4 * self.options.connections, GRACE_S)
         try:
             return answered(outcome).times().quantile_ns(0.99) / 1e6
         except NotAnswered as failure:
-            self.fail(f"{what}, at {OF_HIGHEST} of the highest rate", failure)
+            self.fail(f"{title}, at {OF_HIGHEST} of the highest rate", failure)
             return None
 
     def _peer(self, name: str, peer: DevicePeer, file: Path, row: Row) -> None:
@@ -201,10 +201,10 @@ class Scenario:
         self.peers[name] = outcome.rate_per_s()
         self.report.run(program=options.programs[0], way=name, rows_per_s=self.peers[name])
 
-    def fail(self, what: str, failure: Exception) -> None:
+    def fail(self, title: str, failure: Exception) -> None:
         """Note that a part has failed; the others are worth their time all the same."""
-        self.failed.append(what)
-        self.report.without({what: " ".join(str(failure).split())[:500]})
+        self.failed.append(title)
+        self.report.without({title: " ".join(str(failure).split())[:500]})
 
     def _expect_time(self) -> None:
         if time.monotonic() > self.until_s:

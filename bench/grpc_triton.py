@@ -299,12 +299,12 @@ def limit(
     for shape, part in product(workload.shapes[1:], (0.0, share) if workload.held else (0.0,)):
         at = named(shape, part)
         rates = [[turn[at].result.requests_per_s for turn in turns] for turns in (own, triton)]
-        what = f"{name}, calls/s against Triton at {at}"
+        title = f"{name}, calls/s against Triton at {at}"
         if workload.held and not part:
             # Half of what this tells is of h2load, whoever answers.
-            report.print_text(f"{what}: {number(ratios(*rates).median)}")
+            report.print_text(f"{title}: {number(ratios(*rates).median)}")
         else:
-            report.limit(what, ratios(*rates).median, at_least=workload.at_least)
+            report.limit(title, ratios(*rates).median, at_least=workload.at_least)
     p50s = [[turn[alone].result.p50_ms for turn in turns] for turns in (own, triton)]
     report.limit(f"{name}, p50 of a lone call against Triton", ratios(*p50s).median, at_most=1.0)
 

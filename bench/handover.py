@@ -142,11 +142,11 @@ def asking(address: str) -> Iterator[dict[str, Connection]]:
     """Start the processes that ask, and yield their pipes by name."""
     context = multiprocessing.get_context("spawn")
     ends, processes = {}, []
-    for what, begin in (("grpc", over_grpc), ("client", in_process), ("machine", nothing)):
+    for side, begin in (("grpc", over_grpc), ("client", in_process), ("machine", nothing)):
         ours, theirs = context.Pipe()
         processes.append(context.Process(target=ask, args=(begin, address, theirs), daemon=True))
         processes[-1].start()
-        ends[what] = ours
+        ends[side] = ours
     yield ends
     for process in processes:
         process.terminate()
@@ -157,7 +157,7 @@ def seen(ends: dict[str, Connection]) -> dict[str, Asked]:
     """Return the calls of each process since the last question."""
     for end in ends.values():
         end.send(False)
-    return {what: end.recv() for what, end in ends.items()}
+    return {side: end.recv() for side, end in ends.items()}
 
 
 def wrk(url: str, folder: Path, connections: int) -> Callable[[], str]:
@@ -231,7 +231,7 @@ def measure(handovers: int, connections: int) -> int:
                 status = before.wait(_WITHIN_S)
                 failed += status != 0
             lines = {"wrk": wrk_failures(end())} | {
-                what: asked._asdict() for what, asked in seen(ends).items()
+                side: asked._asdict() for side, asked in seen(ends).items()
             }
             print(f"{turns} handovers", *(f"  {k}: {v}" for k, v in lines.items()), sep="\n")
             failed += sum(line["failed"] for line in lines.values())

@@ -105,9 +105,9 @@ def judge(found: Counts, baseline: Counts) -> Verdict:
 def differences(here: Environment, there: Environment) -> list[str]:
     """Return the differences between two environments, as sentences."""
     return [
-        f"{what} is {here.get(what, 'absent')} here, {there.get(what, 'absent')} in the baseline"
-        for what in sorted(here.keys() | there.keys())
-        if here.get(what) != there.get(what)
+        f"{part} is {here.get(part, 'absent')} here, {there.get(part, 'absent')} in the baseline"
+        for part in sorted(here.keys() | there.keys())
+        if here.get(part) != there.get(part)
     ]
 
 

@@ -362,8 +362,8 @@ def main() -> int:
         report.print_text(f"{name}: {kept(name):.3f} of its peak at {most:g} times the capacity")
     if RINGBATCH in names:
         own = runs[RINGBATCH, most]
-        what = f"goodput at {most:g} times the capacity against the peak"
-        report.limit(what, kept(RINGBATCH), at_least=0.95)
+        limit = f"goodput at {most:g} times the capacity against the peak"
+        report.limit(limit, kept(RINGBATCH), at_least=0.95)
         report.limit("p99 of what was accepted, ms", median(own, "accepted_p99_ms"), at_most=1000)
         report.limit("p99 of refusals, ms", median(own, "refused_p99_ms"), at_most=10)
     return report.finish()

@@ -94,8 +94,8 @@ def measure(report: Report, peer: str, workers: int, counts: list[int], rounds: 
                     ideal=ideal,
                 )
                 if peer == RINGBATCH:
-                    what = f"{images} images, {workers} workers: total against ideal"
-                    report.limit(what, total_s / ideal, 1 - TOLERANCE, 1 + TOLERANCE)
+                    limit = f"{images} images, {workers} workers: total against ideal"
+                    report.limit(limit, total_s / ideal, 1 - TOLERANCE, 1 + TOLERANCE)
                 server.require_alive()
 
 

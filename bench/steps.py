@@ -193,10 +193,10 @@ class Engine:
     def batch(self) -> dict[str, int]:
         """Serve one batch of requests; what each role's steps took, in nanoseconds."""
         clock, took_ns = time.perf_counter_ns, {}
-        for what, step in self.steps.items():
+        for piece, step in self.steps.items():
             began_ns = clock()
             step()
-            took_ns[what] = clock() - began_ns
+            took_ns[piece] = clock() - began_ns
         self.check()
         return took_ns
 
@@ -287,8 +287,8 @@ def figures(repetitions: int) -> Figures:
     for size in SIZES:
         engine = Engine(size)
         for _ in range(repetitions):
-            for what, took_ns in engine.batch().items():
-                name = f"{what}, batch of {size}"
+            for piece, took_ns in engine.batch().items():
+                name = f"{piece}, batch of {size}"
                 best[name] = min(best.get(name, math.inf), took_ns / size)
         whole = sum(ns for name, ns in best.items() if name.endswith(f" batch of {size}"))
         best[f"all, batch of {size}"] = whole
@@ -394,24 +394,24 @@ def main() -> int:
 
     runs = run_rounds(list(pythons), options.rounds, run)
     best = {
-        name: {what: min(found[what] for found in rounds) for what in rounds[0]}
+        name: {piece: min(found[piece] for found in rounds) for piece in rounds[0]}
         for name, rounds in runs.items()
     }
     names = list(best["after"])
-    columns = [[f"{best[name][what]:,.0f}" for what in names] for name in best]
+    columns = [[f"{best[name][piece]:,.0f}" for piece in names] for name in best]
     if options.before:
-        quotients = {what: best["after"][what] / best["before"][what] for what in names}
-        columns.append([f"{quotients[what]:.3f}" for what in names])
+        quotients = {piece: best["after"][piece] / best["before"][piece] for piece in names}
+        columns.append([f"{quotients[piece]:.3f}" for piece in names])
     head = ["ns for a request", *best, *["after / before"] * bool(options.before)]
     report.print_text(table(head, [list(line) for line in zip(names, *columns, strict=True)]))
     after = best["after"]
-    for what, unit in ((LONE, "models"), (WAITS, "signatures"), (NEXT, "signatures")):
-        ratio = after[f"{what}, {MANY:,} {unit}"] / after[f"{what}, 1 {unit}"]
-        report.limit(f"{what}, {MANY:,} {unit} / 1", ratio, at_most=MAX_MANY_RATIO)
+    for piece, unit in ((LONE, "models"), (WAITS, "signatures"), (NEXT, "signatures")):
+        ratio = after[f"{piece}, {MANY:,} {unit}"] / after[f"{piece}, 1 {unit}"]
+        report.limit(f"{piece}, {MANY:,} {unit} / 1", ratio, at_most=MAX_MANY_RATIO)
     if options.before:
         for size in SIZES:
-            what = f"all, batch of {size}"
-            report.limit(f"{what}, after / before", quotients[what], at_most=MAX_RATIO)
+            piece = f"all, batch of {size}"
+            report.limit(f"{piece}, after / before", quotients[piece], at_most=MAX_RATIO)
     return report.finish()
 
 

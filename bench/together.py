@@ -103,8 +103,8 @@ def main() -> int:
 
     def run(turn: int, name: str) -> dict[str, generators.WrkRun]:
         found = measure(name, options.seconds)
-        for what, one in found.items():
-            report.run(round=turn, peer=name, what=what, result=one)
+        for figure, one in found.items():
+            report.run(round=turn, peer=name, what=figure, result=one)
         return found
 
     runs = run_entries(report, names, options.rounds, run)
@@ -112,7 +112,13 @@ def main() -> int:
         table(
             ["requests/s; p99 ms", ALONE, FULL, ONE, ALL],
             [
-                [name, *(_cell([turn[what] for turn in found]) for what in (ALONE, FULL, ONE, ALL))]
+                [
+                    name,
+                    *(
+                        _cell([turn[figure] for turn in found])
+                        for figure in (ALONE, FULL, ONE, ALL)
+                    ),
+                ]
                 for name, found in runs.items()
             ],
         )

@@ -58,8 +58,8 @@ def hold_to_limits(
         )
         least = 0.9 if count == 1 else 4.0
         if count == 1 or kind in GAINING:
-            what = f"req/s of {kind} against FastAPI at {count} connections"
-            report.limit(what, ratios(ours, theirs).median, at_least=least)
+            limit = f"req/s of {kind} against FastAPI at {count} connections"
+            report.limit(limit, ratios(ours, theirs).median, at_least=least)
 
 
 def main() -> int:

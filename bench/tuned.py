@@ -305,11 +305,11 @@ def tune_and_compare(
 def hold_to_limits(report: Report, name: str, found: Found, options: argparse.Namespace) -> None:
     """The choice is near the best; in a tenth of the time, where the grid is whole and was measured
     now: what a trial takes changes with the host."""
-    what = f"{name}: requests/s of the choice against the best of {found.choices}"
-    report.limit(what, found.of_the_best, at_least=LEAST_SHARE)
+    limit = f"{name}: requests/s of the choice against the best of {found.choices}"
+    report.limit(limit, found.of_the_best, at_least=LEAST_SHARE)
     if options.grid_effort >= LONGEST and not options.keep and options.grid is None:
-        what = f"{name}: time of the search against that of the grid"
-        report.limit(what, found.of_grid_time, at_most=MOST_TIME)
+        limit = f"{name}: time of the search against that of the grid"
+        report.limit(limit, found.of_grid_time, at_most=MOST_TIME)
 
 
 def show(all_found: Mapping[str, Found]) -> str:

@@ -256,17 +256,17 @@ def _title(pid: int) -> str:
 
 @pytest.fixture
 def wait_until() -> Callable[..., object]:
-    """`wait_until(predicate, what, watchdog_s=100)`: the predicate's first true value.
+    """`wait_until(predicate, condition, watchdog_s=100)`: the predicate's first true value.
 
-    Fails, naming `what` was waited for, where none came before the watchdog.
+    Fails with the name of the condition, if no true value came before the watchdog.
     """
 
-    def wait(predicate: Callable[[], T], what: str, watchdog_s: float = 100.0) -> T:
+    def wait(predicate: Callable[[], T], condition: str, watchdog_s: float = 100.0) -> T:
         started = time.monotonic()
         while not (value := predicate()):
             waited_s = time.monotonic() - started
             if waited_s > watchdog_s:
-                pytest.fail(f"waited {watchdog_s:g} s in vain for: {what}", pytrace=False)
+                pytest.fail(f"waited {watchdog_s:g} s in vain for: {condition}", pytrace=False)
             # Looking all the time would take CPU from the process that is waited for.
             time.sleep(min(0.005 + waited_s / 20, 0.05))
         return value

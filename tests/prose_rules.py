@@ -1,4 +1,4 @@
-"""Rules of prose for docstrings and documents: first words, and the length of sentences. Pure."""
+"""Rules of plain English: first words, the length of sentences, and names. Pure."""
 
 import ast
 import inspect
@@ -10,6 +10,12 @@ MOST_WORDS: Final = 30
 OPENER: Final = re.compile(r"What(ever)?|Who(m|se|ever)?|Whether|Where(ver)?|How|Which(ever)?|That")
 DOCSTRING_OPENER: Final = re.compile(rf"{OPENER.pattern}|Of|Those|When")
 """The last three leave a docstring's noun to the code around it: "Of the table." """
+
+NAMELESS: Final = re.compile(
+    r"(?:^|_)(?:what|whatever|who|whoever|whom|told|(?:is|are|was|were|be|been)_said)(?:_|$)"
+    r"|^_?(?:test_)?whose(?:_|$)"
+)
+"""Words of a name in snake case that stand where a noun could: "test_who_waits" for "client"."""
 
 # A list's item and an argument's description stand for a paragraph each.
 _PARAGRAPH_END: Final = re.compile(r"\n\s*\n|\n(?=\s*[-*] |\s+[\w*, .]+: )")
@@ -39,6 +45,33 @@ def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
         match node:
             case ast.Expr(value=ast.Constant(value=str(text))) if text.strip():
                 yield node.lineno, inspect.cleandoc(text)
+
+
+def name_faults(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield the line and the fault of each name that lacks its noun.
+
+    Names are those of functions, classes, arguments and variables, and ids of a test's cases.
+    """
+    for node in ast.walk(tree):
+        for name in names_in(node):
+            words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|\W+", "_", name).lower()
+            if NAMELESS.search(words):
+                yield node.lineno, f'the name "{name}" lacks a noun'  # type: ignore[attr-defined]
+
+
+def names_in(node: ast.AST) -> Iterator[str]:
+    """Yield the names that a node gives to something."""
+    match node:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            yield name
+        case ast.arg(arg=name):
+            yield name
+        case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+            yield name
+        case ast.keyword(arg="id", value=ast.Constant(value=str(name))):
+            yield name
+        case ast.keyword(arg="ids", value=ast.List(elts=names)):
+            yield from (ast.unparse(one) for one in names if isinstance(one, ast.Constant))
 
 
 def document_faults(text: str) -> Iterator[tuple[int, str]]:

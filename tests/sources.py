@@ -89,7 +89,7 @@ def modules() -> tuple[Module, ...]:
 
 
 def assert_holds(rule: Rule) -> None:
-    found = [f"{module.name}: {what}" for module in modules() for what in rule(module)]
+    found = [f"{module.name}: {fault}" for module in modules() for fault in rule(module)]
     if found:
         pytest.fail("\n".join(found), pytrace=False)
 

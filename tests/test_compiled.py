@@ -80,7 +80,7 @@ def test_every_module_listed_to_be_compiled_exists() -> None:
     assert COMPILED - {module.name for module in modules()} == set()
 
 
-def test_what_is_to_be_compiled_can_be() -> None:
+def test_modules_to_be_compiled_can_be() -> None:
     assert_holds(can_be_compiled)
 
 
@@ -110,7 +110,7 @@ def test_what_is_to_be_compiled_can_be() -> None:
         ),
     ],
 )
-def test_what_cannot_be_compiled_is_reported(name: str, source: str) -> None:
+def test_an_uncompilable_module_is_reported(name: str, source: str) -> None:
     assert breaks(can_be_compiled, name, source)
 
 
@@ -137,5 +137,5 @@ def test_what_cannot_be_compiled_is_reported(name: str, source: str) -> None:
         ),
     ],
 )
-def test_what_can_be_compiled_is_not_reported(name: str, source: str) -> None:
+def test_a_compilable_module_is_not_reported(name: str, source: str) -> None:
     assert not breaks(can_be_compiled, name, source)

@@ -159,7 +159,7 @@ def test_a_run_that_cleans_up_passes(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_what_another_user_has_there_is_no_leftover(tmp_path: Path) -> None:
+def test_another_users_objects_are_no_leftover(tmp_path: Path) -> None:
     name = f"ringbatch-selftest-{secrets.token_hex(4)}"
     given_away = LEAVES + "        __import__('os').chown('/dev/shm/{name}', 65534, 65534)\n"
     try:
@@ -197,7 +197,7 @@ def test_a_run_with_an_api_key_in_a_log_fails_and_names_it(tmp_path: Path) -> No
 
 
 @exhaustive
-def test_what_a_living_engine_of_another_run_has_is_no_leftover(tmp_path: Path) -> None:
+def test_a_living_engine_of_another_run_is_no_leftover(tmp_path: Path) -> None:
     """It is made meanwhile, and outlives the run."""
     run = run_pytest(tmp_path, MAKES_A_SEGMENT, "-rP", grace_s=0)
     (name, pid) = re.findall(r"made /(\S+) in (\d+)", run.stdout)[0]
@@ -240,7 +240,7 @@ def test_wait_until_returns_the_first_true_value(wait_until: Callable[..., objec
     assert wait_until(lambda: next(values), "a value") == "there"
 
 
-def test_wait_until_fails_with_the_name_of_what_never_came(
+def test_wait_until_fails_with_the_name_of_its_condition(
     wait_until: Callable[..., object],
 ) -> None:
     with pytest.raises(pytest.fail.Exception, match=r"in vain for: Godot"):
@@ -286,7 +286,7 @@ DEALT = """
 """
 
 
-def test_what_is_selected_is_dealt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_selected_tests_are_dealt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of two processes begins with a slow file, whatever there was beside what `-m` takes."""
     for file, second in {"pure/test_a": 4, "serve/test_b": 1, "serve/test_c": 1}.items():
         path = tmp_path / "tests" / f"{file}.py"
@@ -336,7 +336,7 @@ REPORTED = """
 @pytest.mark.parametrize(
     "processes", only({"distributed": ["-n", "1"], "alone": []}, "distributed")
 )
-def test_what_becomes_of_tests_is_told(tmp_path: Path, processes: list[str]) -> None:
+def test_the_results_of_tests_are_reported(tmp_path: Path, processes: list[str]) -> None:
     """What a process leaves out is missed by nobody: a run has the same words without one."""
     run = run_pytest(tmp_path, REPORTED, *processes, "-rA")
     assert run.returncode == 1

@@ -17,7 +17,7 @@ sys.stdin.read()
 """
 
 
-def test_what_another_process_has_is_there_again_when_it_has_ended(tmp_path: Path) -> None:
+def test_another_processs_share_is_there_again_when_it_has_ended(tmp_path: Path) -> None:
     file = tmp_path / "shares"
     shares = Shares(file, 3 * EACH + 1)
     command = [sys.executable, "-c", HOLDS, str(file)]

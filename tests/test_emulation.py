@@ -35,7 +35,7 @@ def bash(script: str) -> subprocess.CompletedProcess[str]:
         ("register_qemu() { return 1; }", "binfmt_misc, which this machine does not allow"),
     ],
 )
-def test_a_machine_that_cannot_emulate_says_what_it_needs(instead: str, words: str) -> None:
+def test_a_machine_that_cannot_emulate_names_its_needs(instead: str, words: str) -> None:
     found = bash("; ".join([*ABLE, instead, "can_emulate"]))
     assert (found.returncode, found.stdout) == (1, "")
     assert words in found.stderr
@@ -71,7 +71,7 @@ def test_dependencies_are_compiled_for_pythons_of_such_a_debian_alone() -> None:
 
 
 @pytest.mark.parametrize("flags", [("--arch", "riscv64"), ("--arch", "aarch64", "--tests")])
-def test_wheels_for_what_cannot_be_tried_are_refused(flags: tuple[str, ...]) -> None:
+def test_wheels_for_an_untestable_machine_are_refused(flags: tuple[str, ...]) -> None:
     found = subprocess.run(
         [ROOT / ".ci/wheels", *flags],
         env=os.environ | {"PATH": "/usr/bin:/bin"},

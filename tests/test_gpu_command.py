@@ -43,7 +43,7 @@ def ran(
     return done.returncode, done.stdout, (folder / "asked").read_text().splitlines()
 
 
-def test_each_step_runs_and_what_it_said_is_kept(tmp_path: Path) -> None:
+def test_each_step_runs_and_its_output_is_kept(tmp_path: Path) -> None:
     status, said, asked = ran(tmp_path)
     assert (status, said.splitlines()[-1]) == (0, "4 steps passed; failed: none")
     scripts = ["-m", "tests/on_gpu.py", "bench/gpu.py", "tests/chaos/run.py"]

@@ -170,7 +170,7 @@ def test_a_word_that_publishes_another_releases(record: str) -> None:
 
 
 def test_every_access_to_a_word_that_publishes_others_has_its_order() -> None:
-    found = [f"{module.name}: {what}" for module in modules() for what in unordered(module)]
+    found = [f"{module.name}: {fault}" for module in modules() for fault in unordered(module)]
     assert found == []
 
 

@@ -159,7 +159,7 @@ def test_the_wheel_carries_the_weights_of_the_digits_model(wheel_names: list[str
 
 
 @exhaustive
-def test_the_wheel_carries_what_grpc_s_messages_are_made_of(wheel_names: list[str]) -> None:
+def test_the_wheel_carries_the_descriptors_of_grpc_s_messages(wheel_names: list[str]) -> None:
     descriptors = [path for path in (ROOT / "frontend" / "grpc").iterdir() if path.suffix != ".py"]
     expected = {f"ringbatch/frontend/grpc/{path.name}" for path in descriptors if path.is_file()}
     assert "ringbatch/frontend/grpc/messages.pb" in expected
@@ -228,7 +228,7 @@ def test_a_readme_command_is_one_line_that_installs_and_runs(mark: str, steps: l
     assert [step for part, step in zip(parts, steps, strict=True) if step not in part] == []
 
 
-def test_ci_runs_what_contributing_gives() -> None:
+def test_ci_runs_the_commands_of_contributing() -> None:
     """All but the tests of every run, which are README's."""
     text, script = (ROOT / "CONTRIBUTING.md").read_text(), CI_RUN.read_text()
     marks = re.findall(r"<!-- ci:(\w+) -->\n```sh", text)

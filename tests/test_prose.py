@@ -1,4 +1,4 @@
-"""Plain English as a test: docstrings, and documents, keep the rules of prose.
+"""Plain English as a test: docstrings, documents and names keep the rules of prose.
 
 `prose_rules.py` has the rules; ruff's D205, D400 and D401 go beside them (`pyproject.toml`).
 """
@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from prose_rules import MOST_WORDS, docstring_faults, document_faults
+from prose_rules import MOST_WORDS, docstring_faults, document_faults, name_faults
 from sources import ROOT, module_name, modules, room_of, sources
 
 PROGRAMS = [
@@ -21,6 +21,7 @@ DOCUMENTS = [
     *(ROOT / name for name in ("bench/README.md", "bench/methods.md", "systemd/README.md")),
     *sorted(ROOT.glob("docs/**/*.md")),
 ]
+FOLDERS = ["bench", "docs", "engine", "frontend", "shm", "tests", "top"]
 LONG = " ".join(["word"] * (MOST_WORDS + 1)) + "."
 
 
@@ -112,3 +113,53 @@ def test_a_document_that_breaks_a_rule_is_reported(text: str, line: int, fault: 
 )
 def test_a_document_in_plain_words_is_fine(text: str) -> None:
     assert not [*document_faults(text)]
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_names_have_their_nouns(folder: str) -> None:
+    files = sorted((ROOT / folder).rglob("*.py"))
+    assert files
+    faults = [
+        f"{path.relative_to(ROOT)}:{line}: {fault}"
+        for path in files
+        for line, fault in name_faults(ast.parse(path.read_text()))
+    ]
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def test_who_asks_gets_one(): pass",
+        "async def what(): pass",
+        "class WhoeverWaits: pass",
+        "def f(what): pass",
+        "lambda *, who: None",
+        "told = 1",
+        "self._what = 1",
+        "for who in found: pass",
+        "def test_a_fault_is_told(): pass",
+        "def test_it_is_said_once(): pass",
+        "def test_whose_time_is_over_is_refused(): pass",
+        "def _whose(): pass",
+        "case(id='what-is-late')",
+        "cases(ids=['late', 'whatever comes'])",
+    ],
+)
+def test_a_name_without_a_noun_is_reported(source: str) -> None:
+    ((line, fault),) = name_faults(ast.parse(source))
+    assert (line, fault.endswith("lacks a noun")) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def test_a_client_whose_time_is_over_is_refused(): pass",
+        "whole = somewhat = 1",
+        "f(what=who)",
+        "case(id='a whole lane', reason='what is late')",
+        "cases(ids=['late', 1])",
+    ],
+)
+def test_a_name_with_a_noun_is_fine(source: str) -> None:
+    assert not [*name_faults(ast.parse(source))]

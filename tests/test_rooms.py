@@ -186,7 +186,7 @@ def test_a_circle_of_imports_is_reported() -> None:
 
 
 @pytest.mark.parametrize("room", [room for room in ARROWS if "." in room])
-def test_a_room_says_what_enters_what_leaves_and_where_to_begin(room: str) -> None:
+def test_a_room_names_its_inputs_its_outputs_and_the_file_to_read_first(room: str) -> None:
     package, *names = room.split(".")
     text = " ".join(folder_of(package).joinpath(*names, "__init__.py").read_text().split())
     assert all(word in text for word in ("Enters: ", "Leaves: ", "Read first: "))

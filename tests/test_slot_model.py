@@ -127,7 +127,7 @@ def test_a_model_that_is_wrong_in_one_respect_is_found_wrong(name: str) -> None:
 
 
 @pytest.mark.parametrize("path", MODEL, ids=lambda path: path.name)
-def test_what_the_model_stands_for_is_in_the_code(path: Path) -> None:
+def test_names_in_the_model_are_in_the_code(path: Path) -> None:
     missing = {
         f"{file}: {name}"
         for file, name in named(path.read_text())
@@ -137,7 +137,7 @@ def test_what_the_model_stands_for_is_in_the_code(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", MODEL, ids=lambda path: path.name)
-def test_every_step_says_what_it_stands_for(path: Path) -> None:
+def test_every_step_names_its_code(path: Path) -> None:
     source = path.read_text()
     silent = [line for line in steps(source) if not list(references(comment_above(source, line)))]
     assert silent == []
@@ -231,7 +231,7 @@ def allowed() -> Iterator[Table]:
         yield rights(path.read_text() for path in MODEL)
 
 
-def test_whatever_is_stored_in_a_simulated_life_is_a_step_of_the_model(allowed: Table) -> None:
+def test_every_store_of_a_simulated_life_is_a_step_of_the_model(allowed: Table) -> None:
     seen = replayed(range(LIVES), allowed)
     assert seen == set(allowed)
 
@@ -349,6 +349,6 @@ def test_a_property_that_is_broken_has_its_name() -> None:
     assert parsed(line + REPORT.replace("errors: 0", "errors: 1")).violated == "g_lost"
 
 
-def test_what_is_no_report_is_refused() -> None:
+def test_an_invalid_report_is_refused() -> None:
     with pytest.raises(ValueError, match="no search"):
         parsed("pan: out of memory")

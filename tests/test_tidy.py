@@ -12,7 +12,8 @@ from sources import PACKAGES, ROOT, assert_holds, breaks, calls, modules
 from tidy_rules import (
     arms_timers_before_anything_fails,
     catches_everything_only_where_anything_can_come,
-    has_a_name_that_says_something,
+    has_a_particular_name,
+    has_its_docstrings,
     imports_nothing_banned,
     imports_point_downwards,
     is_a_script,
@@ -22,7 +23,6 @@ from tidy_rules import (
     passes_no_words_of_libraries_on,
     prints_only_where_a_person_reads,
     pure_stays_pure,
-    says_what_it_is,
     starts_python_away_from_the_folder,
 )
 from tidy_tables import MAX_ATTRIBUTES, MAX_LINES, OWN_BACKGROUND, PURE_MODULES, ROLE_TOPS
@@ -68,7 +68,7 @@ def test_threads_and_tasks_are_left_to_background() -> None:
     assert_holds(leaves_threads_and_tasks_to_background)
 
 
-def test_whoever_starts_threads_itself_does_so() -> None:
+def test_every_exempt_module_starts_its_threads_itself() -> None:
     used = {module.name: {called for _, called in calls(module)} for module in modules()}
     stale = {name: own - used.get(name, set()) for name, own in OWN_BACKGROUND.items()}
     assert not any(stale.values()), stale
@@ -99,11 +99,11 @@ def test_objects_with_many_attributes_have_slots() -> None:
 
 
 def test_everything_public_has_a_docstring() -> None:
-    assert_holds(says_what_it_is)
+    assert_holds(has_its_docstrings)
 
 
-def test_modules_are_named_after_what_they_do() -> None:
-    assert_holds(has_a_name_that_says_something)
+def test_modules_are_named_after_their_content() -> None:
+    assert_holds(has_a_particular_name)
 
 
 def test_bench_has_scripts_at_its_top_and_all_else_in_rooms() -> None:
@@ -130,7 +130,7 @@ def test_bench_has_scripts_at_its_top_and_all_else_in_rooms() -> None:
         ("x = '__main__'", False),
     ],
 )
-def test_a_script_is_what_runs_as_main(source: str, script: bool) -> None:
+def test_a_script_runs_as_main(source: str, script: bool) -> None:
     assert is_a_script(source) is script
 
 
@@ -202,7 +202,7 @@ def test_a_banned_import_is_reported(source: str) -> None:
 @pytest.mark.parametrize(
     "source", ["import ringbatch.engine", "import pickletools", "load(path, allow_pickle=False)"]
 )
-def test_what_only_looks_like_a_banned_import_is_not_reported(source: str) -> None:
+def test_a_seemingly_banned_import_is_not_reported(source: str) -> None:
     assert not breaks(imports_nothing_banned, "ringbatch.engine.models.model", source)
 
 
@@ -267,7 +267,7 @@ def test_catching_everything_elsewhere_is_reported(source: str) -> None:
         ("ringbatch.frontend.client.client", "with suppress(FileNotFoundError):\n    f()"),
     ],
 )
-def test_catching_what_is_expected_is_not_reported(name: str, source: str) -> None:
+def test_catching_expected_errors_is_not_reported(name: str, source: str) -> None:
     assert not breaks(catches_everything_only_where_anything_can_come, name, source)
 
 
@@ -328,7 +328,7 @@ def test_one_line_over_the_limit_is_reported(lines: int, too_long: bool) -> None
     ],
 )
 def test_a_missing_docstring_is_reported(source: str) -> None:
-    assert breaks(says_what_it_is, "ringbatch.shm.ring", source)
+    assert breaks(has_its_docstrings, "ringbatch.shm.ring", source)
 
 
 @pytest.mark.parametrize(
@@ -338,8 +338,8 @@ def test_a_missing_docstring_is_reported(source: str) -> None:
         "'''What.'''\nclass Public:\n    '''What.'''\n\ndef public():\n    '''What.'''",
     ],
 )
-def test_what_has_its_docstring_is_not_reported(source: str) -> None:
-    assert not breaks(says_what_it_is, "ringbatch.shm.ring", source)
+def test_a_complete_docstring_is_not_reported(source: str) -> None:
+    assert not breaks(has_its_docstrings, "ringbatch.shm.ring", source)
 
 
 @pytest.mark.parametrize(
@@ -356,7 +356,7 @@ def test_more_attributes_than_are_quick_are_reported(
 
 @pytest.mark.parametrize("stem", ["utils", "helpers", "common", "misc", "_utils"])
 def test_a_vague_name_is_reported(stem: str) -> None:
-    assert breaks(has_a_name_that_says_something, f"ringbatch.shm.{stem}", "")
+    assert breaks(has_a_particular_name, f"ringbatch.shm.{stem}", "")
 
 
 @pytest.mark.parametrize(

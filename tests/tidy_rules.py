@@ -201,7 +201,7 @@ def is_short_enough_to_read(module: Module) -> Iterator[str]:
         yield f"{lines} lines, more than {MAX_LINES}"
 
 
-def says_what_it_is(module: Module) -> Iterator[str]:
+def has_its_docstrings(module: Module) -> Iterator[str]:
     """Module, public classes and public functions have a docstring."""
     if not has_docstring(module.tree):
         yield "the module has no docstring"
@@ -218,7 +218,7 @@ def has_docstring(
     return bool((ast.get_docstring(node) or "").strip())
 
 
-def has_a_name_that_says_something(module: Module) -> Iterator[str]:
+def has_a_particular_name(module: Module) -> Iterator[str]:
     """Yield a fault if a module's name, such as `utils`, says nothing of its contents."""
     if module.stem.strip("_") in VAGUE_NAMES:
         yield "name it after what it does"

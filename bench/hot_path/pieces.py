@@ -289,9 +289,9 @@ def _calls() -> Piece:
     return Piece(run, REPEATS, before, after)
 
 
-def _published(what: str) -> Piece:
+def _published(piece: str) -> Piece:
     published = Published(8)
-    if what == "publish":
+    if piece == "publish":
 
         def after() -> None:
             published.answer()
@@ -307,7 +307,7 @@ def _published(what: str) -> Piece:
     return Piece(published.collect, 8, before, published.release)
 
 
-def _connections(what: str) -> Piece:
+def _connections(piece: str) -> Piece:
     connections = Connections(VARIANTS[NOTHING], 8)
     engine = connections.engine
 
@@ -320,7 +320,7 @@ def _connections(what: str) -> Piece:
         engine.answer()
         connections.check()
 
-    if what == "to slots":
+    if piece == "to slots":
 
         def after() -> None:
             serve()
@@ -335,11 +335,11 @@ def _connections(what: str) -> Piece:
     return Piece(engine.answer, 8, before, connections.check)
 
 
-def _step(size: int, what: str) -> Piece:
+def _step(size: int, piece: str) -> Piece:
     """Return a step of the engine that a batch goes through, as a piece."""
     engine = Engine(size)
     steps = [engine.send, engine.collect, engine.run, engine.collect, engine.answer]
-    place = {"dispatch": 1, "run": 2, "report": 3}[what]
+    place = {"dispatch": 1, "run": 2, "report": 3}[piece]
 
     def before() -> None:
         for step in steps[:place]:

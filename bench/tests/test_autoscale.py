@@ -38,7 +38,7 @@ def test_eight_times_the_load_is_met_at_once() -> None:
     assert (before, decision.workers, decision.cause) == (1, 7, Cause.LATE)
 
 
-def test_what_a_server_logs_is_what_happened() -> None:
+def test_the_events_are_those_of_a_servers_log() -> None:
     log = (
         "2026-11-23 11:00:05,500 ringbatch supervisor [7] INFO m version 1: 1 of 1 to 8 workers "
         "run, 4 from now on: the predicted wait is above its target; predicted wait 9 ms, target "

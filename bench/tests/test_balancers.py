@@ -49,7 +49,7 @@ def test_times_are_those_after_the_act_and_failures_all() -> None:
     assert (run.p50_ms, run.p99_ms, run.longest_ms) == (51.0, 100.0, 101.0)
 
 
-def test_what_the_agent_check_gains_is_told_for_each_algorithm() -> None:
+def test_the_agent_checks_gain_is_given_for_each_algorithm() -> None:
     p99s_ms = {("a", False): 90.0, ("a", True): 30.0, ("b", False): 50.0, ("b", True): 75.0}
     runs = {
         (Setup("haproxy", algorithm, agent), act): Run(1, 0, 1.0, p99_ms, p99_ms)
@@ -61,13 +61,13 @@ def test_what_the_agent_check_gains_is_told_for_each_algorithm() -> None:
     assert gains({key: run for key, run in runs.items() if key[0].agent}) == {}
 
 
-def test_what_it_takes_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_missing_needs_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     assert obstacle() == "network namespaces take root"
     monkeypatch.setattr("os.geteuid", lambda: 0)
     assert "no-such-program" in obstacle("no-such-program")
 
 
-def test_a_factor_is_what_the_model_reads(engines: list[Engine], tmp_path: Path) -> None:
+def test_a_factor_is_read_by_the_model(engines: list[Engine], tmp_path: Path) -> None:
     engines[0].at_speed(3.0)
     assert [float((tmp_path / f"{n}" / "factor").read_text()) for n in range(2)] == [3.0, 1.0]

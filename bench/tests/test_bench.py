@@ -314,7 +314,7 @@ def test_triton_gets_the_stub_of_its_python(
     assert found.env["PATH"].split(":")[0] == str(tmp_path / "triton" / "bin")
 
 
-def test_an_ensemble_of_tritons_hands_each_step_what_the_last_has_returned(
+def test_an_ensemble_of_tritons_hands_each_step_the_results_of_the_last(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     triton_environment(monkeypatch, tmp_path, "3.99")
@@ -339,7 +339,7 @@ def test_triton_without_a_stub_for_its_python_is_refused(
         Triton("image", (3,), (3,)).command(tmp_path / "run")
 
 
-def test_limits_of_v2_are_about_what_is_measured() -> None:
+def test_limits_of_v2_are_about_measured_entries() -> None:
     for workload in v2.WORKLOADS.values():
         names = [entry.name for entry in workload.entries]
         assert len(names) == len(set(names))

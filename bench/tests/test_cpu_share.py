@@ -68,7 +68,7 @@ def test_this_process_and_those_it_starts_are_in_one_group_meanwhile(
     assert not group.exists()
 
 
-def test_who_may_make_no_groups_is_told(tmp_path: Path) -> None:
+def test_an_unprivileged_user_gets_the_reason(tmp_path: Path) -> None:
     missing = tmp_path / "missing"
     with pytest.raises(NoControlGroups, match="No such file"), cpu_shares(missing) as hold:
         hold([4711], 0.5)

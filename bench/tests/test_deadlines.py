@@ -37,7 +37,7 @@ def test_a_batch_takes_as_long_as_its_longest_row(
     assert ends == ends_ms
 
 
-def test_the_same_seed_gives_the_same_run_times_whatever_batches_are_run() -> None:
+def test_the_same_seed_gives_the_same_run_times_for_any_batches() -> None:
     kind = KINDS["one in ten long"]
     first, second = Runs(kind, 3), Runs(kind, 3)
     expected = [first(1, 1) for _ in range(100)]

@@ -24,7 +24,7 @@ def sent(attack: Attack) -> bytearray:
 
 
 @pytest.mark.parametrize("attack", OVER_HTTP2.values(), ids=OVER_HTTP2)
-def test_what_is_sent_is_whole_frames(attack: Attack) -> None:
+def test_whole_frames_are_sent(attack: Attack) -> None:
     data = sent(attack)
     assert list(frames_of(data))
     assert not data, "nothing is left"
@@ -66,7 +66,7 @@ def test_others_may_wait_some_times_as_long_or_somewhat_longer(
         2,
     ),
 )
-def test_who_waits_fails_or_holds_too_much_is_told(wrong: dict[str, float], met: int) -> None:
+def test_slow_failing_and_large_runs_miss_a_limit(wrong: dict[str, float], met: int) -> None:
     report = Report("floods", {})
     hold_to_limits(report, "ping", [Run(**{**WELL.__dict__, **wrong})])
     assert sum(limit.met for limit in report.limits) == met

@@ -91,7 +91,7 @@ def test_the_faster_peer_and_the_start_are_held_to_limits() -> None:
     assert found(starts=late)["NOT HELD"] == ["resnet50: seconds from start to ready"]
 
 
-def test_two_workers_and_what_was_not_run_count_for_nothing() -> None:
+def test_two_workers_and_missing_runs_count_for_nothing() -> None:
     verdicts = found([replace(run, workers=2) for run in RUNS], {}, {}, {})
     assert [*verdicts] == ["not measured"]
     assert len(verdicts["not measured"]) == 12
@@ -164,7 +164,9 @@ def test_a_server_has_a_lane_for_each_client_and_graphs_on_a_device_alone() -> N
     assert "cuda_graphs" not in on_cpu.settings
 
 
-def test_a_peer_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_without_its_package_names_the_packages_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     assert PEERS["mosec"].obstacle == (
         "mosec is not installed beside torch: pip install mosec==0.9.8"
@@ -231,7 +233,7 @@ def test_results_come_to_places_of_their_own_in_all_ways_out(
     assert way_out_table({"a": replace(LOOP, **more)}) != ""
 
 
-def test_what_there_is_no_time_for_is_not_measured(
+def test_a_program_without_time_left_is_not_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RINGBATCH_BENCH_RESULTS", str(tmp_path))

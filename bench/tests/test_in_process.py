@@ -10,7 +10,7 @@ FIRST = [way for way in WAYS if way != "faster-fifo"]
 
 
 @pytest.mark.parametrize("way", only({way: way for way in WAYS}, *FIRST))
-def test_each_way_gives_back_what_was_sent(way: str) -> None:
+def test_each_way_gives_back_the_sent_message(way: str) -> None:
     try:
         with WAYS[way]() as exchange:
             for _ in range(3):
@@ -20,7 +20,7 @@ def test_each_way_gives_back_what_was_sent(way: str) -> None:
         pytest.skip(str(error))
 
 
-def test_the_shortest_run_counts_without_what_comes_around_it() -> None:
+def test_the_shortest_run_counts_without_its_preparation() -> None:
     calls: list[str] = []
     piece = Piece(
         lambda: calls.append("run"),
@@ -38,6 +38,6 @@ def test_copies_of_a_batch_take_time() -> None:
     assert all(ns > 0 for ns in found.values())
 
 
-def test_ways_are_told_against_ringbatch() -> None:
+def test_ways_are_compared_with_ringbatch() -> None:
     text = between_table({"ringbatch": [Between(20, 3)], "other": [Between(40, 9)]})
     assert text.splitlines()[-1].split()[-1] == "3"

@@ -53,7 +53,7 @@ def program(folder: Path, loops: Mapping[str, int]) -> list[str]:
 
 @exhaustive
 @needs_valgrind
-def test_counts_repeat_and_what_takes_more_is_found(tmp_path: Path) -> None:
+def test_counts_repeat_and_a_larger_count_is_found(tmp_path: Path) -> None:
     """Code before and behind the marks takes no part.
 
     A loop without turns is next to nothing, and twice the turns are twice the instructions.
@@ -71,7 +71,7 @@ def test_counts_repeat_and_what_takes_more_is_found(tmp_path: Path) -> None:
 
 
 @needs_valgrind
-def test_a_program_that_fails_is_told_with_its_words(tmp_path: Path) -> None:
+def test_a_failing_program_is_reported_with_its_words(tmp_path: Path) -> None:
     with pytest.raises(CannotCount, match="No such file"):
         counts([sys.executable, str(tmp_path / "missing.py")])
 
@@ -114,12 +114,12 @@ def test_a_piece_may_take_three_percent_more() -> None:
     assert not judge({"publish": 1030.0, "collect": 500.0}, baseline).dearer
 
 
-def test_a_piece_without_a_count_is_told() -> None:
+def test_a_piece_without_a_count_is_reported() -> None:
     verdict = judge({"new": 1.0, "kept": 1.0}, {"kept": 1.0, "gone": 1.0})
     assert verdict.unknown == ["gone", "new"]
 
 
-def test_counts_of_another_environment_are_told_and_not_judged(
+def test_counts_of_another_environment_are_printed_and_not_judged(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     baseline = Baseline(HERE, "the first", "2026-11-23T00:00:00+00:00", {"publish": 1.0})
@@ -134,7 +134,7 @@ def test_counts_of_another_environment_are_told_and_not_judged(
     assert "--record" in printed
 
 
-def test_what_seems_to_take_too_many_is_counted_again_and_the_least_holds() -> None:
+def test_a_count_that_seems_too_large_is_repeated_and_the_least_holds() -> None:
     kept = {"3.11 plain": Baseline(HERE, "the first", "", {"publish": 100.0, "collect": 100.0})}
     asked = []
 
@@ -177,7 +177,7 @@ def test_files_of_callgrind_are_read() -> None:
     assert read([counted, "desc: Trigger: Program termination\n\ntotals: 0\n"]) == {"decide": 4711}
 
 
-def test_without_valgrind_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_valgrind_the_package_to_install_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda _: None)
     with pytest.raises(CannotCount, match="apt-get install valgrind"):
         callgrind.valgrind_version()

@@ -12,7 +12,7 @@ def test_an_engine_for_each_node_has_nothing_far_and_pinning_only_the_collector(
     }
 
 
-def test_what_a_request_takes_longer() -> None:
+def test_the_extra_time_of_a_request() -> None:
     costs = Costs(far_ns=100.0, near_gbs=10.0, far_share=0.5)
     words = sum(lines(8).values()) * 100.0 / 2
     assert extra_ns("anywhere", 8, 1000, costs) == pytest.approx(words + 50.0)

@@ -66,7 +66,7 @@ def test_fair_shares_let_a_polite_client_pass_a_flood() -> None:
     assert waits_s[False] > 10 * FULL_S
 
 
-def test_a_bound_refuses_what_clients_would_not_wait_for() -> None:
+def test_a_bound_refuses_requests_that_clients_would_not_wait_for() -> None:
     arrivals = policies.at_load(4.0, random.Random(6), 6.0)
     bounded = policies.simulate(arrivals, policies.POLICIES["fair, bounded"], 6.0)
     patient = policies.simulate(arrivals, policies.POLICIES["fair"], 6.0)
@@ -98,7 +98,7 @@ def test_jains_index_is_one_if_all_get_the_same_share(got: list[int], index: flo
     assert Outcome({}, clients, 1.0).fairness == pytest.approx(index)
 
 
-def test_the_best_is_what_is_asked_or_what_full_batches_give() -> None:
+def test_the_best_is_the_demand_or_the_rate_of_full_batches() -> None:
     few = {"all": Tally(asked=10, good=5)}
     assert Outcome(few, [], 1.0).of_best == 0.5
     most = policies.CAPACITY * (1.0 + PATIENCE_S)

@@ -92,7 +92,7 @@ def test_a_scenario_without_a_result_failed_and_says_why() -> None:
     )
 
 
-def test_a_missed_limit_and_an_absent_peer_are_told() -> None:
+def test_a_missed_limit_and_an_absent_peer_are_listed() -> None:
     limit = {
         "name": "rate",
         "value": 1.0,
@@ -195,7 +195,7 @@ def test_results_are_kept_and_failures_are_run_again(
     )
 
 
-def test_what_was_not_run_anew_stays_in_the_report() -> None:
+def test_a_scenario_that_was_not_run_anew_stays_in_the_report() -> None:
     missing = {"about": "", "outcome": NOT_RUN}
     earlier, later = {"about": "", "outcome": MISSED}, {"about": "", "outcome": MEASURED}
     assert every.kept(missing, earlier) == earlier
@@ -232,7 +232,7 @@ def test_a_failure_of_ringbatch_ends_the_scenario() -> None:
         run_entries(AbsenceReport(), ["ringbatch"], 1, run)
 
 
-def test_a_peer_that_cannot_be_installed_is_named_with_what_pip_said(
+def test_a_peer_that_cannot_be_installed_is_named_with_pips_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def create(folder: Path, with_pip: bool) -> None:

@@ -23,7 +23,7 @@ def test_each_series_grows_in_one_thing() -> None:
     assert powers_of_two(20) == [1, 2, 4, 8, 16]
 
 
-def test_a_request_costs_what_all_processes_of_a_role_took_and_the_busiest_is_told() -> None:
+def test_a_requests_cost_sums_all_processes_of_a_role_and_names_the_busiest() -> None:
     before = {
         1: sample(1, "ringbatch: frontend 0", 0),
         2: sample(2, "ringbatch: frontend 1", 5_000_000),
@@ -42,13 +42,13 @@ def test_a_request_costs_what_all_processes_of_a_role_took_and_the_busiest_is_to
     assert busiest == pytest.approx({"frontend": 0.6, "collector": 1.0, "worker": 0})
 
 
-def test_full_is_who_used_nine_tenths_of_its_share() -> None:
+def test_a_role_that_used_nine_tenths_of_its_share_is_full() -> None:
     assert run(collector=0.95, frontend=0.92).full == "collector"
     assert run(collector=0.5, frontend=0.92).full == "frontend"
     assert run(collector=0.5, frontend=0.6).full == ""
 
 
-def test_what_is_full_is_said_with_what_a_core_carries() -> None:
+def test_the_full_role_is_named_with_the_rate_that_a_core_carries() -> None:
     words = first_full({Shape(1, 1): [run(0.1, 0.99)], Shape(16, 8): [run(0.97, 0.7)]})
     assert words.startswith("16 frontends, 8 workers, 8 lanes: full is collector.")
     assert "frontend 20,000, collector 200,000, worker 250,000" in words

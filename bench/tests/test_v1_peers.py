@@ -33,7 +33,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 @pytest.mark.parametrize("name", SUBJECTS)
-def test_a_peer_calculates_what_the_model_does(name: str, service: ModuleType) -> None:
+def test_a_peer_calculates_as_the_model_does(name: str, service: ModuleType) -> None:
     subject = SUBJECTS[name]
     model = open_model("python", MODELS / f"{name}.py", Options(max_batch_size=8, threads=1))
     model.load()
@@ -43,7 +43,7 @@ def test_a_peer_calculates_what_the_model_does(name: str, service: ModuleType) -
     assert np.allclose(service.WORK[name](x.tolist()), ours, rtol=1e-4, atol=1e-5)
 
 
-def test_a_service_is_told_of_every_model_and_setting(service: ModuleType) -> None:
+def test_a_service_gets_every_model_and_setting(service: ModuleType) -> None:
     assert list(service.models()) == ["one", "two"]
     assert (service.CAP, service.WAIT_MS, service.TIMEOUT_S) == (5, 20.0, 30.0)
     assert service.path("null") == SUBJECTS["null"].v1_path

@@ -162,7 +162,7 @@ def test_actors_that_are_not_kept_end_with_the_engine(
     wait_until(lambda: not actor_names(), "the actors to end")
 
 
-def test_what_a_reload_replaces_or_removes_ends(
+def test_replaced_and_removed_actors_end_with_a_reload(
     folder: Folder, wait_until: Callable[..., object]
 ) -> None:
     server = folder.start().wait_ready()
@@ -224,7 +224,7 @@ def test_where_there_is_no_cluster_the_start_says_so(folder: Folder, free_port: 
     assert f"no Ray cluster at ray_address = 127.0.0.1:{free_port}: Connection refused" in words
 
 
-def test_what_no_node_has_is_said_and_waited_for(
+def test_a_resource_that_no_node_has_is_logged_and_awaited(
     folder: Folder, cluster: Nodes, wait_until: Callable[..., object]
 ) -> None:
     folder.configure(workers=1, ray_resources=["rare=1"], load_timeout_s=60)
@@ -243,7 +243,7 @@ def test_what_no_node_has_is_said_and_waited_for(
     cluster.remove(cluster.nodes[-1])
 
 
-def test_what_never_comes_ends_the_wait_in_words(folder: Folder) -> None:
+def test_the_start_gives_up_on_a_resource_that_never_comes(folder: Folder) -> None:
     folder.configure(workers=1, ray_cpus=99, load_timeout_s=20)
     words = refused(folder)
     assert "no node of 4 has CPU 99; the most that one has: CPU 2" in words
@@ -325,7 +325,7 @@ def test_an_actor_that_nobody_comes_for_ends(wait_until: Callable[..., object]) 
     wait_until(lambda: not actor_names(), "it to end")
 
 
-def test_an_actor_whose_worker_is_gone_ends_what_hangs(
+def test_an_actor_without_its_worker_ends_a_hanging_call(
     tmp_path: Path, wait_until: Callable[..., object]
 ) -> None:
     source = "import time\ndef predict(instances):\n    time.sleep(100)\n"

@@ -120,7 +120,7 @@ def is_described(podman: Engine) -> None:
     assert configuration["Healthcheck"]["Test"][0] == "CMD"
 
 
-def answers_as_an_ordinary_user_and_says_what_fits(podman: Engine, container: Container) -> None:
+def answers_as_an_ordinary_user_and_fits_its_memory(podman: Engine, container: Container) -> None:
     assert '"predictions":[[2.0,4.0]]' in container.python(ASK)
     assert re.search(
         r"max_request_bytes = \d{7} and lane_bytes = \d+, derived from \d+ bytes free",
@@ -157,6 +157,6 @@ def test_an_image_is_built_and_its_container_serves_and_stops(
 ) -> None:
     """A single test, because building the image takes minutes."""
     is_described(podman)
-    answers_as_an_ordinary_user_and_says_what_fits(podman, container)
+    answers_as_an_ordinary_user_and_fits_its_memory(podman, container)
     waits_for_orphans(container, wait_until)
     stops_in_order(podman, container)

@@ -76,7 +76,7 @@ def test_every_word_of_ringbatch_in_the_table_exists(server: str, name: str) -> 
 
 
 @pytest.mark.parametrize("server", ["triton", "torchserve", "litserve", "mosec"])
-def test_the_table_says_what_ringbatch_says_of_a_foreign_key(server: str) -> None:
+def test_the_table_repeats_the_hint_for_a_foreign_key(server: str) -> None:
     """A foreign key in a settings file is refused with a hint, which the table repeats."""
     hints = 0
     for theirs, ours in table(page(server), SERVERS[server]):

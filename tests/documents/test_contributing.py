@@ -27,7 +27,7 @@ WHERE: Final = {
 """Subjects that a newcomer looks for, and a text in the file that the table names for each."""
 
 
-def test_everything_is_where_it_is_said_to_be() -> None:
+def test_everything_is_at_the_named_place() -> None:
     places = {subject: place.strip("`") for subject, place in table(PAGE, "Where is ...?")}
     for subject, place in places.items():
         path, _, name = place.partition(":")

@@ -21,7 +21,7 @@ EARLY: Final = "early-binding"
 
 
 @pytest.mark.parametrize("name", sorted(DRAWINGS.keys() - {EARLY}))
-def test_the_collector_does_what_the_timeline_shows(name: str) -> None:
+def test_the_collector_follows_the_timeline(name: str) -> None:
     assert play(read(DRAWINGS[name])) == DRAWINGS[name]
 
 

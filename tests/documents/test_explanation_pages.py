@@ -87,7 +87,7 @@ def segment_mib(server: ServerConfig) -> tuple[float, float]:
     return layout.size / MIB, (layout.size - payload) / MIB
 
 
-def test_the_worked_example_is_what_the_code_allocates() -> None:
+def test_the_worked_example_has_the_sizes_that_the_code_allocates() -> None:
     server = ServerConfig(**tomllib.loads(example(MEMORY, "ringbatch.toml"))["server"])
     layout = layout_of(server, (spec(),))
     all_mib, rest_mib = segment_mib(server)

@@ -43,7 +43,7 @@ STARTS: Final = (example(MONITOR, "serve"), example(SOCKETS, "serve"), example(S
 
 
 @pytest.mark.parametrize("command", STARTS)
-def test_the_command_starts_what_is_served_here(command: str) -> None:
+def test_each_start_command_matches_the_engine_of_these_tests(command: str) -> None:
     """The engine of these tests has the options of all three."""
     arguments = cli._parser().parse_args(shlex.split(command)[1:])
     assert arguments.model == ["model.py"]
@@ -75,7 +75,7 @@ def test_the_teams_share_an_engine(tmp_path: Path) -> None:
         assert "an API key of this server is needed" in printed(stranger, tmp_path, server)
 
 
-def test_commands_show_what_a_running_engine_does(served: Server, tmp_path: Path) -> None:
+def test_commands_show_a_running_engine_as_on_the_page(served: Server, tmp_path: Path) -> None:
     with Connection(served.port) as connection:
         body = json.dumps({"instances": [[0] * 16]}).encode()
         assert connection.ask(request("/v1/models/mnist:predict", body)).status == 200

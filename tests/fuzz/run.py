@@ -43,7 +43,7 @@ HTTP2: dict[str, type[GrpcTarget | RestTarget]] = {
 GROWTH = "growth of "
 _LEAD_BATCH = 100
 _HANG_S = 60
-_TOLD = 3
+_SHOWN = 3
 """Failures of a target, in full."""
 _KINDS = {
     Difference: "differences",
@@ -85,15 +85,15 @@ async def _fuzz(targets: list[str], first: int, each_s: float) -> int:
                         await attempt(seed)
                     except Exception as failure:
                         found[_kind_of(failure)] += 1
-                        if found.total() <= _TOLD:
+                        if found.total() <= _SHOWN:
                             complaint = f"{type(failure).__name__}: {failure}"
                             print(f"{target}, seed {seed}: {complaint}", flush=True)
                     seed += 1
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        print(f"{target:20} {seed - first:12,} executions, {_told(found)}", flush=True)
+        print(f"{target:20} {seed - first:12,} executions, {_counts(found)}", flush=True)
         totals += found
         totals["executions"] += seed - first
-    print(f"in all: {totals['executions']:,} executions, {_told(totals)}", flush=True)
+    print(f"in all: {totals['executions']:,} executions, {_counts(totals)}", flush=True)
     return 1 if any(totals[kind] for kind in _KINDS.values()) else 0
 
 
@@ -101,7 +101,7 @@ def _kind_of(failure: Exception) -> str:
     return next(name for kind, name in _KINDS.items() if isinstance(failure, kind))
 
 
-def _told(found: Counter[str]) -> str:
+def _counts(found: Counter[str]) -> str:
     return ", ".join(f"{found[kind]} {kind}" for kind in _KINDS.values())
 
 

@@ -124,13 +124,13 @@ def found() -> set[str]:
     }
 
 
-def test_every_module_that_parses_is_told_of() -> None:
+def test_every_module_that_parses_is_listed() -> None:
     assert found() == READ_BY.keys() | OTHERS.keys()
     assert not READ_BY.keys() & OTHERS.keys()
 
 
 @pytest.mark.parametrize("module", READ_BY)
-def test_what_parses_strangers_bytes_is_a_target(module: str) -> None:
+def test_a_module_that_parses_foreign_bytes_is_a_target(module: str) -> None:
     assert set(READ_BY[module]) <= {*TARGETS, *CONNECTIONS}
 
 
@@ -147,5 +147,5 @@ def test_a_new_decoder_is_found(source: str) -> None:
     assert any(parses(ast.parse(source)))
 
 
-def test_what_parses_nothing_is_not() -> None:
+def test_a_module_that_parses_nothing_is_no_target() -> None:
     assert not any(parses(ast.parse("def read(resp): return resp.stream")))

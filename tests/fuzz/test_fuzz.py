@@ -87,7 +87,7 @@ def converse(connections: Iterator[Sequence[Step]], *, asks_for_keys: bool = Fal
 
 
 @pytest.mark.parametrize("part", first_of(range(4), 1))
-def test_whatever_comes_both_ways_answer_alike_and_no_connection_is_for_ever(part: int) -> None:
+def test_both_ways_answer_any_bytes_alike_and_every_connection_ends(part: int) -> None:
     async def talk() -> Iterator[Seen]:
         pairs = {asks: Pair(asks_for_keys=asks) for asks in (False, True)}
         seen = []
@@ -117,7 +117,7 @@ def test_no_model_is_asked_with_a_body_that_broke_off() -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_decoder_raises_nothing_but_what_it_says(target: str) -> None:
+def test_a_decoder_raises_only_its_documented_errors(target: str) -> None:
     made = mutator(target)
     accepted = 0
     for seed in range(INPUTS_OF_A_DECODER):
@@ -151,7 +151,7 @@ def answer_many(first: int = 0) -> int:
 
 
 @pytest.mark.parametrize("part", first_of(range(10), 1))
-def test_whatever_a_model_server_answers_ends_no_worker(part: int) -> None:
+def test_no_answer_of_a_model_server_ends_a_worker(part: int) -> None:
     assert answer_many(part * HOSTILE_ANSWERS) > HOSTILE_ANSWERS // 20
 
 

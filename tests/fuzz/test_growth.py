@@ -39,7 +39,7 @@ def test_time_grows_no_more_than_any_of_many_inputs(target: str) -> None:
 
 @exhaustive
 @pytest.mark.parametrize("target", NAMES)
-def test_what_is_read_on_the_event_loop_is_read_soon(target: str) -> None:
+def test_reading_on_the_event_loop_takes_bounded_steps(target: str) -> None:
     for seed in range(MANY_SEEDS[target]):
         try:
             check_bound(target, seed)
@@ -48,7 +48,7 @@ def test_what_is_read_on_the_event_loop_is_read_soon(target: str) -> None:
 
 
 @pytest.mark.parametrize("kind", CONNECTIONS)
-def test_what_connections_carry_is_read(kind: str) -> None:
+def test_bytes_of_connections_are_read(kind: str) -> None:
     answers = []
     for seed in range(10):
         turns = Turns()
@@ -102,7 +102,7 @@ def test_chunks_that_are_joined_one_by_one_are_caught(monkeypatch: pytest.Monkey
 
 @exhaustive
 @pytest.mark.parametrize("kind", ["http/1.1 gzip", "http/2 gzip", "grpc gzip"])
-def test_what_is_expanded_all_at_once_is_caught(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_expanding_all_at_once_is_caught(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     def steps(expander: Expander, data: bytes) -> Iterator[None]:
         # zlib on a quick processor makes the longest body within the bound, but not four of them.
         for _ in range(3):

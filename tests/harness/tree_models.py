@@ -87,8 +87,8 @@ def by_xgboost(path: Path, answer: str) -> Any:
 
 def by_lightgbm(path: Path, answer: str) -> Any:
     booster = pytest.importorskip("lightgbm").Booster(model_file=path)
-    what = {"margins": {"raw_score": True}, "contributions": {"pred_contrib": True}}
-    return booster.predict(X.astype(float), num_threads=1, **what.get(answer, {}))
+    options = {"margins": {"raw_score": True}, "contributions": {"pred_contrib": True}}
+    return booster.predict(X.astype(float), num_threads=1, **options.get(answer, {}))
 
 
 def by_catboost(path: Path, answer: str) -> Any:
@@ -113,8 +113,8 @@ OBJECTIVES = {
 EACH = pytest.mark.parametrize("runtime", list(MAKERS))
 
 
-def made(runtime: str, folder: Path, what: int) -> Path:
+def made(runtime: str, folder: Path, kind: int) -> Path:
     """A file of two classes, of three, or of numbers."""
-    more = {"num_class": 3} if what == 1 and runtime != "catboost" else {}
+    more = {"num_class": 3} if kind == 1 and runtime != "catboost" else {}
     make, _ = MAKERS[runtime]
-    return make(folder, OBJECTIVES[runtime][what], (BINARY, KIND, AMOUNT)[what], **more)
+    return make(folder, OBJECTIVES[runtime][kind], (BINARY, KIND, AMOUNT)[kind], **more)

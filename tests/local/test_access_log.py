@@ -96,12 +96,12 @@ def test_failures_are_logged_within_a_rate() -> None:
     assert logged(3600 * S) == BURST
 
 
-def test_what_the_sample_takes_counts_for_no_rate() -> None:
+def test_sampled_requests_count_for_no_rate() -> None:
     choice = Choice(AccessSettings("all"), 0)
     assert all(choice.takes(500, 0, 0, int, drawn=True) for _ in range(10 * BURST))
 
 
-def test_an_entry_says_what_applies_and_nothing_else() -> None:
+def test_an_entry_has_the_fields_that_apply_and_no_others() -> None:
     assert fields(ENTRY) == {
         "id": "a",
         "model": "m",
@@ -179,7 +179,7 @@ def messages(target: Target) -> list[str]:
     return [line["message"] for line in target.lines]
 
 
-def test_a_target_that_takes_nothing_holds_nobody_up_and_is_told_what_is_missing(
+def test_a_blocked_target_delays_nobody_and_gets_the_count_of_missing_lines(
     wait_until: Callable[..., object],
 ) -> None:
     target = Target()
@@ -227,7 +227,7 @@ def test_the_thread_rests_once_nothing_has_come() -> None:
     assert not writer._news.is_set()
 
 
-def test_a_target_that_fails_is_told_later_what_is_missing() -> None:
+def test_a_failing_target_gets_the_count_of_missing_lines_later() -> None:
     target = Target()
     target.may.set()
     writer = Writer(LineFormatter("f", "json"), target.write)
@@ -288,7 +288,7 @@ def test_the_thread_goes_on_after_an_entry_that_no_line_can_be_made_of(
     assert messages(target)[1] == "lines on requests that the log did not take: 2"
 
 
-def test_how_many_failures_were_left_out_is_said_once() -> None:
+def test_the_count_of_omitted_failures_is_logged_once() -> None:
     target = Target()
     target.may.set()
     writer = Writer(LineFormatter("f", "json"), target.write)

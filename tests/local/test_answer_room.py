@@ -79,7 +79,7 @@ def test_where_every_fourth_answer_is_large_the_others_find_room() -> None:
     assert statuses(harness) == {200}
 
 
-def test_where_most_answers_are_large_what_has_no_room_is_refused_before_it_is_run() -> None:
+def test_a_request_without_room_for_a_large_answer_is_refused_before_it_runs() -> None:
     harness = FrontendHarness(untyped(), slots=64, lane_bytes=32 * MIB)
     for _ in range(5):
         harness.predict(0, ["alone"])
@@ -134,7 +134,7 @@ def test_the_largest_request_is_answered_where_its_answer_is_short() -> None:
     assert statuses(harness) == {200}
 
 
-def test_what_was_learned_of_large_answers_refuses_no_small_request() -> None:
+def test_learned_large_answers_refuse_no_small_request() -> None:
     harness = FrontendHarness(untyped(), slots=64, lane_bytes=32 * MIB)
     for _ in range(4):
         harness.predict(0, ["?"])

@@ -169,7 +169,7 @@ async def test_behind_an_answer_in_the_middle_of_a_body_nothing_is_served_any_mo
 
 
 @pytest.mark.parametrize("more", [b"GET /", request(b"[]", path=ESCAPED)], ids=["half", "whole"])
-def test_the_last_answer_ends_what_was_asked_behind_it(more: bytes) -> None:
+def test_the_last_answer_ends_requests_behind_it(more: bytes) -> None:
     async def test() -> None:
         connection = Connection()
         connection.transport.hangs_up = False
@@ -185,7 +185,7 @@ def test_the_last_answer_ends_what_was_asked_behind_it(more: bytes) -> None:
 
 
 @scenario
-async def test_who_was_refused_is_not_told_to_continue() -> None:
+async def test_a_refused_client_gets_no_100_continue() -> None:
     async def reads_late(scope: Any, receive: Any, _send: Any) -> None:
         await scope["state"]["may_answer"].wait()
         await receive()

@@ -60,9 +60,7 @@ class BrokenService(ScriptedService):
         ("/v1/models/good/versions/2", {"name": "good", "ready": True, **GOOD}),
     ],
 )
-def test_what_can_be_read_is_json_and_head_is_the_same_without_a_body(
-    path: str, answer: dict[str, Any]
-) -> None:
+def test_readable_paths_answer_json_and_head_has_no_body(path: str, answer: dict[str, Any]) -> None:
     path, _, query = path.partition("?")
     got = ask("GET", path, query_string=query)
     assert (got.status_code, got.json) == (200, answer)
@@ -109,7 +107,7 @@ def test_a_prediction_is_answered_by_the_service(path: str) -> None:
         ("POST", "/v1/models/nope:explain", 404),
     ],
 )
-def test_what_cannot_be_had_is_a_json_error(method: str, path: str, status: int) -> None:
+def test_an_unanswerable_request_gets_a_json_error(method: str, path: str, status: int) -> None:
     got = ask(method, path, body=b"{}" if method == "POST" else None)
     assert got.status_code == status
     assert list(got.json) == ["error"]
@@ -127,7 +125,7 @@ def test_what_cannot_be_had_is_a_json_error(method: str, path: str, status: int)
         ("POST", "/", "GET"),
     ],
 )
-def test_a_wrong_method_is_told_the_right_ones(method: str, path: str, allowed: str) -> None:
+def test_a_wrong_method_gets_the_allowed_ones(method: str, path: str, allowed: str) -> None:
     got = ask(method, path)
     assert got.status_code == 405
     assert allowed in got.headers["allow"].split(", ")
@@ -147,7 +145,7 @@ ROUTES = [
 ]
 
 
-def test_no_model_can_be_called_what_another_path_has_in_its_place() -> None:
+def test_no_model_can_have_the_name_of_another_path() -> None:
     before = {route.partition("{name}")[0] for route in ROUTES if "{name}" in route}
     beside = {
         route.removeprefix(start).partition("/")[0]
@@ -173,7 +171,7 @@ def test_options_and_a_refusal_show_the_same_methods(route: str) -> None:
         assert ask(method, path, body=b"{}").status_code != 405
 
 
-def test_a_prediction_of_no_model_is_told_which_models_there_are() -> None:
+def test_a_prediction_without_a_model_gets_the_model_names() -> None:
     got = ask("POST", "/v1/models/:predict")
     assert got.status_code == 404
     assert got.json == {"error": "no "}  # what the service says of a model called ""
@@ -250,7 +248,7 @@ def test_a_defect_is_an_internal_error_whose_details_stay_in_the_log(
         ("POST", "/v1/models/good:predict", {"Content-Length": "0"}, []),
     ],
 )
-def test_what_does_not_come_to_the_pipeline_is_counted_here(
+def test_requests_that_never_reach_the_pipeline_are_counted_here(
     method: str, path: str, headers: dict[str, str], ended: list[tuple[Protocol, int, str]]
 ) -> None:
     service = ScriptedService()
@@ -258,13 +256,13 @@ def test_what_does_not_come_to_the_pipeline_is_counted_here(
     assert service.ended == ended
 
 
-def test_a_defect_is_counted_as_what_it_is_answered_with() -> None:
+def test_a_defect_is_counted_with_the_status_of_its_answer() -> None:
     service = BrokenService()
     client(service).simulate_post("/v1/models/good:predict", body=b"{}")
     assert service.ended == [(Protocol.V1, 500, "good")]
 
 
-def test_who_has_no_key_is_counted_for_no_model() -> None:
+def test_a_client_without_a_key_is_counted_for_no_model() -> None:
     service = ScriptedService()
     unchecked: Any = service
     app = create_app(unchecked, MAX_REQUEST_BYTES, keys=ApiKeys({}))

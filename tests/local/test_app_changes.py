@@ -126,7 +126,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def test_whatever_is_new_and_can_be_posted_to_is_taken_for_a_change() -> None:
+def test_any_new_path_that_takes_posts_counts_as_a_change() -> None:
     app = create_app(ScriptedService(), MAX_REQUEST_BYTES)  # type: ignore[arg-type]
 
     class New:
@@ -139,6 +139,6 @@ def test_whatever_is_new_and_can_be_posted_to_is_taken_for_a_change() -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/models/good:predict", "/v2/models/good/infer"])
-def test_what_changes_nothing_may_be_asked_by_any_page(path: str) -> None:
+def test_any_page_may_send_a_request_that_changes_nothing(path: str) -> None:
     for headers in FOREIGN.values():
         assert ask("POST", path, headers=headers, body=b"{}", **HERE).status_code != 403

@@ -248,7 +248,7 @@ def test_a_stream_without_a_pause_leaves_others_their_turn(ask: Ask, leaves: boo
 
 
 @pytest.mark.parametrize("ask", [ask_http1, ask_http2])
-def test_who_listens_for_the_end_of_its_client_is_not_ended_by_an_error(ask: Ask) -> None:
+def test_an_application_that_listens_for_disconnects_gets_no_error(ask: Ask) -> None:
     """As Starlette listens, which then cancels what streams."""
     observed: list[str] = []
 
@@ -330,7 +330,7 @@ def test_a_task_that_the_server_cancels_ends_and_waits_for_no_client(ask: Ask) -
 @pytest.mark.parametrize("ask", [ask_http1, ask_http2])
 @pytest.mark.parametrize("leaves", [False, True], ids=["stays", "leaves"])
 @pytest.mark.parametrize("message", [START, LAST], ids=["heads", "ends"])
-def test_what_does_not_come_next_is_an_error_whoever_listens(
+def test_an_unexpected_send_raises_for_any_listener(
     ask: Ask, leaves: bool, message: Message
 ) -> None:
     """Otherwise an application that sends without end would go on without a pause."""
@@ -359,7 +359,7 @@ def test_what_does_not_come_next_is_an_error_whoever_listens(
 
 
 @pytest.mark.parametrize("ask", [ask_http1, ask_http2])
-def test_who_asks_on_although_its_client_has_left_leaves_others_their_turn(ask: Ask) -> None:
+def test_an_application_that_receives_for_a_gone_client_leaves_others_their_turn(ask: Ask) -> None:
     most = 100
     turns = 0
 

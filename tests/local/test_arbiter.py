@@ -85,7 +85,9 @@ def test_a_frontend_is_counted_by_why_it_ended(
     assert other.poll() is None
 
 
-def test_who_ends_with_the_arbiter_is_not_counted(arbiter: Any, segment: Segment) -> None:
+def test_a_frontend_that_ends_with_the_arbiter_is_not_counted(
+    arbiter: Any, segment: Segment
+) -> None:
     process = frontend(arbiter)
     arbiter.stop()
     end(process, signal.SIGTERM)
@@ -106,7 +108,7 @@ def test_another_that_fails_to_start_ends_the_arbiter_once(
     arbiter.reap_workers()
 
 
-def test_who_is_gone_was_not_killed_as_far_as_one_knows(arbiter: Any) -> None:
+def test_a_process_that_is_gone_counts_as_not_killed(arbiter: Any) -> None:
     process = frontend(arbiter)
     assert not is_killed(process.pid)
     end(process, signal.SIGKILL)
@@ -127,7 +129,7 @@ def test_gunicorns_log_says_no_address_and_nothing_below_info(
     assert caplog.messages == ["Using worker: one"]
 
 
-def test_both_who_count_are_added_up(segment: Segment) -> None:
+def test_restarts_of_supervisor_and_arbiter_are_added_up(segment: Segment) -> None:
     kinds = [(role, reason) for role in Role for reason in EndReason]
     for number, kind in enumerate(kinds):
         for _ in range(number):

@@ -105,7 +105,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("case", OTHERS)
-def test_what_is_not_that_simple_is_gathered_and_answered_as_ever(case: str) -> None:
+def test_a_less_simple_request_is_gathered_and_answered_as_ever(case: str) -> None:
     request, expected = OTHERS[case]
 
     @scenario

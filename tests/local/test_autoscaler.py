@@ -209,7 +209,7 @@ def test_it_looks_only_where_workers_are_a_range_and_no_more_often_than_said() -
     assert engine.scaler.next_ns == LOOK_NS
 
 
-def test_nothing_is_begun_beside_what_is_being_carried_out() -> None:
+def test_no_change_begins_beside_one_under_way() -> None:
     engine = Engine()
     engine.changes.held = True
     engine.for_s(10, wait_ms=100)
@@ -219,7 +219,7 @@ def test_nothing_is_begun_beside_what_is_being_carried_out() -> None:
     assert engine.changes.asked == [2]
 
 
-def test_what_fails_is_tried_again_later_and_said_meanwhile() -> None:
+def test_a_failed_change_is_retried_later_and_logged() -> None:
     engine = Engine(workers=(0, 8))
     engine.for_s(70)
     engine.finish()
@@ -269,7 +269,7 @@ def test_workers_elsewhere_are_started_where_there_is_no_memory_for_more_here() 
     assert engine.block.counts()[Cause.MEMORY] == 1
 
 
-def test_no_worker_goes_where_the_supervisor_knows_better_who_is_ready() -> None:
+def test_no_worker_starts_while_readiness_is_only_the_supervisors_knowledge() -> None:
     engine = Engine(workers=(1, 8))
     engine.for_s(2, wait_ms=100)
     engine.finish()
@@ -281,7 +281,7 @@ def test_no_worker_goes_where_the_supervisor_knows_better_who_is_ready() -> None
     assert engine.changes.asked == [2, 1]
 
 
-def test_what_is_configured_may_change_meanwhile() -> None:
+def test_the_configuration_may_change_in_between() -> None:
     engine = Engine()
     engine.for_s(10)
     ((reference, model),) = engine.served.models.items()
@@ -292,7 +292,7 @@ def test_what_is_configured_may_change_meanwhile() -> None:
     assert engine.changes.asked == [2]
 
 
-def test_after_what_nobody_expected_it_pauses() -> None:
+def test_an_unexpected_failure_pauses_the_autoscaler() -> None:
     engine = Engine()
     engine.scaler.pause()
     engine.for_s(PAUSE_NS / S - 1, wait_ms=100)
@@ -301,7 +301,7 @@ def test_after_what_nobody_expected_it_pauses() -> None:
     assert engine.changes.asked == [2]
 
 
-def test_who_inherits_a_place_inherits_no_counts() -> None:
+def test_a_reused_place_inherits_no_counts() -> None:
     engine = Engine()
     engine.for_s(2, wait_ms=100)
     other = Scalings(engine.segment.words, engine.segment.layout, (1 << 16))
@@ -329,7 +329,7 @@ def test_as_many_are_started_at_once_as_the_cpus_allow_and_the_next_when_one_is_
     assert engine.running == [0, 0, 0, 0, 0, 1]
 
 
-def test_who_has_waited_longest_is_next_wherever_it_stands_in_the_file() -> None:
+def test_the_longest_waiting_model_is_next_at_any_place_in_the_file() -> None:
     engine = Engine(count=8, cpus=2.0, workers=(0, 1))
     engine.let_all_go()
     for number in (0, 1, 2, 3, 7, 6, 5, 4):
@@ -349,7 +349,7 @@ def test_memory_that_the_workers_of_others_are_about_to_take_is_taken() -> None:
     assert engine.underway == [0, 1]
 
 
-def test_a_model_that_waits_for_its_turn_is_said_to_want_workers() -> None:
+def test_a_model_that_waits_for_its_turn_shows_that_it_wants_workers() -> None:
     engine = Engine(count=5, cpus=1.0)
     engine.for_s(2, wait_ms=500)
     assert len(engine.changes.asked) == LEAST_PLACES

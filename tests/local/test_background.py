@@ -49,7 +49,7 @@ def no_threads(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize("kind", ESSENTIAL)
-def test_a_process_ends_with_what_it_cannot_do_without(kind: str) -> None:
+def test_an_essential_thread_or_task_ends_its_process_when_it_fails(kind: str) -> None:
     done = subprocess.run(
         [sys.executable, "-P", "-c", HEAD + ESSENTIAL[kind]],
         capture_output=True,

@@ -43,7 +43,7 @@ def scaled(x: Any, n: Any) -> Any:
 
 @pytest.mark.parametrize("count", [1, 2, FEW, FEW + 1])
 @pytest.mark.parametrize("straight", [(True, False), (False, True), (True, True), ()])
-def test_each_gets_its_own_rows_whichever_way_they_went(
+def test_each_request_gets_its_own_rows_on_either_copy_way(
     count: int, straight: Sequence[bool]
 ) -> None:
     harness = DeviceHarness(scaled, [X, N], [Y], straight=straight)
@@ -61,7 +61,7 @@ def test_each_gets_its_own_rows_whichever_way_they_went(
     st.booleans(),
     st.booleans(),
 )
-def test_whatever_the_order_everyone_gets_its_own(
+def test_each_request_gets_its_own_rows_in_any_order(
     order: Sequence[int], requests: list[tuple[int, int]], first: bool, second: bool
 ) -> None:
     harness = DeviceHarness(
@@ -247,7 +247,7 @@ def test_rows_that_the_cpu_gathers_are_there_before_the_time_of_copies_begins() 
 
 
 @given(ORDERS, st.integers(1, 6), st.booleans(), st.booleans())
-def test_copies_take_what_their_bytes_take_both_ways_whatever_the_order(
+def test_copy_times_of_both_ways_follow_their_bytes_in_any_order(
     order: Sequence[int], count: int, first: bool, second: bool
 ) -> None:
     harness = DeviceHarness(
@@ -320,8 +320,8 @@ def test_in_every_order_everyone_gets_its_own(straight: Sequence[bool], how: Any
 BREAKS: dict[str, dict[str, Any]] = {
     "a-slot-released-before-its-copy": {"device": Impatient, "fails": True},
     "outputs-read-before-their-copy": {"device": Premature},
-    "a-run-on-what-was-copied-half": {"device": Hasty},
-    "a-graph-run-on-what-was-copied-half": {"device": Hasty, "graphs": True},
+    "a-run-on-half-copied-rows": {"device": Hasty},
+    "a-graph-run-on-half-copied-rows": {"device": Hasty, "graphs": True},
     "a-graph-of-buffers-that-are-gone": {"make": Regardless, "graphs": True},
     "two-inputs-in-one-place": {"make": Crowded},
 }
@@ -415,7 +415,7 @@ def test_the_quicker_way_is_measured_for_each_input() -> None:
     [(0, "", 8), (1000, "", 2 * 1008), (1000, "no", 2 * 1008)],
     ids=["straight", "gathered", "refused"],
 )
-def test_copies_take_what_the_quicker_way_took(call_ns: int, refuses: str, taken_ns: int) -> None:
+def test_copies_take_the_time_of_the_quicker_way(call_ns: int, refuses: str, taken_ns: int) -> None:
     """Copies of two inputs; a copy of the clock takes 1 ns, and gathering takes one call."""
     device = Metered(call_ns)
     device.refuses = refuses

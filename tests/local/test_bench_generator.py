@@ -114,7 +114,7 @@ def test_a_request_without_a_connection_waits_and_its_time_counts(world: World) 
     assert (outcome.held_back, outcome.connections) == (1, 1)
 
 
-def test_what_is_not_answered_took_as_long_as_it_was_waited_for(world: World) -> None:
+def test_an_unanswered_request_took_as_long_as_its_wait(world: World) -> None:
     generator = world.generator([0, 10])
     world.now_ns = 10
     generator.send_due()
@@ -164,7 +164,7 @@ def test_an_answer_in_pieces_is_one(world: World) -> None:
         (ANSWER * 2, "no request"),
     ],
 )
-def test_a_connection_that_breaks_is_told_and_the_next_request_gets_another(
+def test_a_broken_connection_is_reported_and_replaced(
     world: World, answer: bytes, words: str
 ) -> None:
     generator = world.generator([0, 0], connections=1)

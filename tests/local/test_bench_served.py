@@ -89,9 +89,7 @@ def test_an_engine_that_is_started_has_no_ports_more_than_its_file(
 
 
 @pytest.mark.parametrize("content", [None, b"[server", b"\xff", b"server = 3"])
-def test_what_is_wrong_with_a_file_is_left_to_the_engine_to_say(
-    file: Path, content: bytes | None
-) -> None:
+def test_faults_of_a_file_are_left_to_the_engine(file: Path, content: bytes | None) -> None:
     if content is not None:
         file.write_bytes(content)
     command = command_of(file, file.parent)
@@ -102,7 +100,7 @@ def test_what_is_wrong_with_a_file_is_left_to_the_engine_to_say(
 # What it says
 
 
-def test_where_an_engine_serves_is_what_it_says() -> None:
+def test_the_address_of_an_engine_is_read_from_its_log() -> None:
     assert served_at("ringbatch: loading mnist", 3) is None
     models = "ringbatch: serving mnist, metrics on http://127.0.0.1:1"
     assert served_at(models, 3) is None
@@ -169,7 +167,7 @@ def test_generators_get_the_address_that_answers_and_requests_the_name(
         assert f"model.example.com:{port}".encode() in sent[1]
 
 
-def test_a_name_that_is_none_is_told_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_address_is_reported_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(CannotMeasure, match=r"nothing serves at http://127\.0\.0\.1:1: "):
         subject_of(Address("127.0.0.1", 1)).fleet(1)
 

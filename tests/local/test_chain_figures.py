@@ -10,7 +10,7 @@ from ringbatch.shm.readiness import ModelState
 from ringbatch.shm.slot import Status
 
 
-def test_what_frontends_read_of_a_chain_is_of_the_step_that_is_worst() -> None:
+def test_frontends_read_the_worst_step_of_a_chain() -> None:
     house = House(LINE, ABC)
     words, layout = house.segment.words, house.segment.layout
     first = layout.model(house.model("abc").index)

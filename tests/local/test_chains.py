@@ -145,7 +145,7 @@ def test_brain_floats_pass_as_they_are_stored() -> None:
 
 
 @pytest.mark.parametrize("edges", [(), (4, 8)])
-def test_a_step_may_pad_what_it_takes(edges: tuple[int, ...]) -> None:
+def test_a_step_may_pad_its_inputs(edges: tuple[int, ...]) -> None:
     parts = SEARCH | {
         "encode": SEARCH["encode"]._replace(
             edges=edges, more={"pad_variable_length": True, "length_buckets": edges}
@@ -167,7 +167,7 @@ def test_a_chain_of_one_step_is_that_model() -> None:
     assert len(house.answers) == 1
 
 
-def test_what_a_step_needs_is_made_once_for_each_step_of_a_model() -> None:
+def test_the_data_of_a_step_is_made_once_for_each_step_of_a_model() -> None:
     house = House(LINE, chain("again", "a", "b", "a"))
     runner = house.workers[0]._runner
     made: list[object] = []
@@ -204,7 +204,7 @@ def test_requests_to_a_model_itself_are_in_batches_of_their_own() -> None:
     assert sorted(house.batches) == [("a", 3), ("b", 3), ("b", 3), ("b", 3), ("c", 3), ("c", 3)]
 
 
-def test_what_steps_keep_that_does_not_fit_is_sent_again_with_more_room() -> None:
+def test_kept_tensors_that_do_not_fit_are_sent_again_with_more_room() -> None:
     house = House(SEARCH, TEXTS)
     number = house.send("search", texts("a text of some length" * 9), room=512)
     house.settle()
@@ -279,7 +279,7 @@ def test_whenever_a_worker_dies_nothing_is_lost_or_wrong(parts_config: Any) -> N
 
 
 @pytest.mark.parametrize(("failing", "values"), [("b", [[[9, 9, 9]]]), ("c", [[[9, 9, 9]]])])
-def test_whenever_a_worker_dies_that_refuses_a_request_what_steps_have_kept_stays(
+def test_kept_tensors_outlive_a_worker_that_dies_while_it_refuses(
     failing: str, values: Any
 ) -> None:
     """The text of an error must not lie where the step finds its inputs when it is run again."""
@@ -372,7 +372,7 @@ def test_a_collector_that_takes_over_has_every_request_answered(at: int) -> None
         max_size=8,
     ),
 )
-def test_in_whatever_order_everybody_moves_and_dies_answers_are_right(
+def test_answers_are_right_in_every_order_of_moves_and_deaths(
     moves: Sequence[tuple[str, int]], requests: Sequence[tuple[str, str]]
 ) -> None:
     house = House(SEARCH, TEXTS, chain("short", "tokenize", "encode"))
@@ -415,7 +415,7 @@ def test_a_collector_that_takes_over_knows_at_which_step_workers_are(dies: bool)
     assert len(house.answers) == 1
 
 
-def test_requests_that_wait_for_a_step_are_told_apart_by_what_it_takes() -> None:
+def test_requests_for_a_step_are_grouped_by_the_sizes_of_its_inputs() -> None:
     parts = SEARCH | {"encode": SEARCH["encode"]._replace(workers=1)}
     house = House(parts, chain("short", "tokenize", "encode"))
     house.send("encode", [[1, 2, 3]])

@@ -160,7 +160,7 @@ def test_a_lane_without_an_owner_is_not_waited_for(monkeypatch: pytest.MonkeyPat
     assert harness.news == [EntryDrained(OLD.reference)]
 
 
-def test_what_comes_for_a_model_that_is_gone_goes_to_the_one_in_its_place() -> None:
+def test_a_request_for_a_replaced_model_goes_to_its_successor() -> None:
     harness = Change(OLD)
     harness.switch()
     harness.publish(NEW)
@@ -174,7 +174,7 @@ def test_what_comes_for_a_model_that_is_gone_goes_to_the_one_in_its_place() -> N
     "other",
     [{"version": "2"}, {"name": "n"}, {"inputs": X, "outputs": X}, {"max_batch_size": 0}],
 )
-def test_what_comes_for_a_model_without_a_successor_is_refused(other: dict[str, Any]) -> None:
+def test_a_request_for_a_model_without_a_successor_is_refused(other: dict[str, Any]) -> None:
     harness = Change(OLD)
     harness.publish(replace(NEW, **other))
     harness.step(2)
@@ -192,7 +192,7 @@ def test_a_reference_of_another_generation_is_for_nobody() -> None:
     assert harness.workers[0].tasks() == []
 
 
-def test_what_a_retiring_model_cannot_run_any_more_goes_to_its_successor() -> None:
+def test_unrun_requests_of_a_retiring_model_go_to_its_successor() -> None:
     harness = Change(OLD)
     for number in range(3):
         harness.send(number)
@@ -265,7 +265,7 @@ def test_a_number_that_another_model_has_is_no_longer_the_old_worker() -> None:
     assert harness.news == []
 
 
-def test_limits_change_under_what_was_cut_by_the_old_ones() -> None:
+def test_limits_change_under_requests_that_were_cut_by_old_ones() -> None:
     harness = Change(OLD)
     harness.publish(replace(OLD, max_batch_size=2, state=SERVING))
     harness.send(1, rows=4)
@@ -282,7 +282,7 @@ def test_limits_change_under_what_was_cut_by_the_old_ones() -> None:
     assert harness.running(0) == [3]
 
 
-def test_who_sends_by_a_table_that_the_collector_has_not_seen_is_understood() -> None:
+def test_a_request_by_a_newer_table_than_the_collectors_is_understood() -> None:
     harness = Change(OLD)
     layout = harness.segment.layout
 

@@ -78,7 +78,7 @@ def test_fixed_closes_a_full_batch_at_once_and_the_excess_stays_behind() -> None
     assert harness.step(70) == 50 + LATENCY
 
 
-def test_rows_are_what_fills_a_batch() -> None:
+def test_rows_fill_a_batch() -> None:
     harness = CollectorHarness(fixed()).begin()
     for number, rows in enumerate([3, 2, 2]):
         harness.send(number, rows=rows)
@@ -112,7 +112,7 @@ def test_the_first_batch_of_all_leaves_time_for_its_run() -> None:
     assert harness.workers[0].task().mark.reason is Reason.DEADLINE
 
 
-def test_draining_closes_at_once_what_would_wait() -> None:
+def test_draining_closes_waiting_batches_at_once() -> None:
     harness = CollectorHarness(fixed()).begin()
     harness.send(0)
     harness.step(1)
@@ -153,7 +153,7 @@ def test_the_only_worker_gets_one_batch_to_go_on_with_where_it_is_full() -> None
     assert harness.workers[0].tasks() == [], "a batch that can grow is not frozen"
 
 
-def test_what_a_worker_left_out_of_a_batch_is_counted_as_dropped() -> None:
+def test_requests_that_a_worker_left_out_of_a_batch_count_as_dropped() -> None:
     harness = CollectorHarness(eager()).begin().measure()
     for number in range(8):
         harness.send(number)

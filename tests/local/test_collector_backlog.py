@@ -80,7 +80,7 @@ def test_one_stalled_batch_refuses_nobody_and_a_slow_model_does() -> None:
     assert backlog(harness)[0] >= 2 * stall_ns // 8
 
 
-def test_where_much_waits_no_place_is_given_to_what_would_be_late() -> None:
+def test_under_load_a_request_that_would_be_late_gets_no_place() -> None:
     harness = busy_harness(0)
     late = [harness.send(n, deadline_ns=1150) for n in (0, 1)]
     for number in (7, 8):
@@ -102,7 +102,7 @@ def test_an_idle_worker_would_be_in_time_where_a_busy_one_would_not() -> None:
     assert harness.running() == [0, 1]
 
 
-def test_where_little_waits_even_what_may_be_late_is_run() -> None:
+def test_with_little_load_even_a_request_that_may_be_late_runs() -> None:
     harness = busy_harness(2, deadline_ns=1150)
     harness.workers[0].finish(harness.workers[0].task())
     harness.step(1100)
@@ -144,7 +144,7 @@ def outcomes(harness: CollectorHarness, lane: int = 0) -> dict[int, Status]:
     return {slot: reply.answer.status for slot, reply in harness.clients[lane].collect().items()}
 
 
-def test_it_is_published_whose_all_is_that_waits_and_what_another_waits() -> None:
+def test_the_flooding_account_and_the_wait_of_others_are_published() -> None:
     harness = busy_harness(20, account=FLOODER)
     assert backlog(harness)[0] == 12 * CYCLE
     assert published(harness) == (FLOODER, 3 * CYCLE)
@@ -193,7 +193,7 @@ def test_of_many_at_once_each_is_looked_at_where_one_may_be_late() -> None:
         assert 0 < len(refused) < 8
 
 
-def test_what_has_come_too_late_expires_and_is_not_refused() -> None:
+def test_a_request_that_came_too_late_expires_and_is_not_refused() -> None:
     harness = busy_harness(20, account=FLOODER)
     harness.send(1, lane=1, account=POLITE, deadline_ns=900)
     harness.step(1001)

@@ -39,7 +39,7 @@ def test_a_dead_workers_requests_run_again_each_alone_and_before_others() -> Non
     assert harness.status().collector["worker_deaths"] == 1
 
 
-def test_what_a_dead_worker_was_to_go_on_with_runs_again_as_it_was() -> None:
+def test_a_dead_workers_next_batch_runs_again_unchanged() -> None:
     harness = CollectorHarness(eager()).begin().measure()
     slots = [harness.send(number) for number in range(8)]
     harness.step(1)
@@ -159,7 +159,7 @@ def test_the_requests_of_an_ended_worker_run_again_after_its_death_and_not_befor
     assert harness.all_free()
 
 
-def test_what_an_ended_worker_still_answers_counts_but_it_gets_nothing_more() -> None:
+def test_a_hung_workers_answers_count_but_it_gets_no_more_batches() -> None:
     harness = CollectorHarness(eager(batch_timeout_ns=HUNG)).begin()
     first = harness.send(0)
     harness.step(1)
@@ -242,7 +242,7 @@ def test_answers_a_dead_worker_posted_but_did_not_report_are_delivered_once() ->
     assert harness.all_free()
 
 
-def test_what_a_dead_worker_reported_last_still_counts() -> None:
+def test_a_dead_workers_last_report_still_counts() -> None:
     harness = CollectorHarness(eager()).begin()
     slot = harness.send(0)
     harness.step(1)
@@ -349,7 +349,7 @@ def while_looking(monkeypatch: pytest.MonkeyPatch) -> CollectorHarness:
     return harness
 
 
-def test_what_comes_while_a_new_collector_looks_at_the_slots_is_run(
+def test_a_request_that_comes_while_a_new_collector_reads_slots_is_run(
     while_looking: CollectorHarness,
 ) -> None:
     while_looking.new_collector()
@@ -366,7 +366,7 @@ def test_a_collector_that_empties_the_rings_last_is_found_out(
     assert while_looking.workers[0].tasks() == []
 
 
-def test_requests_that_wait_for_a_model_that_no_worker_holds_are_told_to_the_supervisor() -> None:
+def test_requests_for_a_model_without_workers_are_reported_to_the_supervisor() -> None:
     harness = CollectorHarness(eager()).begin()
     harness.dies(0, 0)
 

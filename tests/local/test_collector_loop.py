@@ -114,7 +114,7 @@ def test_with_something_to_do_it_does_not_sleep() -> None:
     assert scripted.timeouts == []
 
 
-def test_with_no_worker_it_looks_now_and_then_for_requests_that_were_told_not_to_ring() -> None:
+def test_without_workers_it_looks_now_and_then_for_requests_of_silent_frontends() -> None:
     scripted = Scripted()
     scripted.rung_for_requests = False
     scripted.loop.turn()
@@ -150,7 +150,7 @@ def test_a_wake_up_is_missed_where_work_stands_after_a_sweep_and_no_ring_comes(
     assert scripted.timeouts == [SWEEP_S, GRACE_S][: len(rings)]
 
 
-def test_a_wait_that_was_no_whole_sweep_is_not_prolonged_to_find_what_was_missed() -> None:
+def test_a_wait_of_less_than_a_sweep_is_not_prolonged_to_find_missed_wakes() -> None:
     scripted = Scripted()
     scripted.until_ns = time.monotonic_ns() + int(0.5e9)
     scripted.news, scripted.rings = True, [False]

@@ -98,7 +98,7 @@ def test_with_fast_runs_everyone_runs_alone_and_it_takes_no_third_worker() -> No
     ]
 
 
-def test_a_worker_killed_from_outside_weighs_less_and_who_was_there_twice_is_run_again() -> None:
+def test_a_worker_killed_from_outside_weighs_less_and_its_repeated_suspect_runs_again() -> None:
     life = Life(0, killed=True)
     life.harness.send(0)
     life.harness.send(1)
@@ -107,7 +107,7 @@ def test_a_worker_killed_from_outside_weighs_less_and_who_was_there_twice_is_run
     assert sorted(life.statuses().values()) == [Status.OK, Status.WORKER_DIED]
 
 
-def test_a_worker_that_hung_and_was_killed_died_of_what_it_ran() -> None:
+def test_a_worker_that_hung_and_was_killed_died_of_its_batch() -> None:
     harness = CollectorHarness(eager(batch_timeout_ns=HUNG)).begin()
     slot = harness.send(0)
     now_ns = 0
@@ -227,7 +227,7 @@ def test_a_model_whose_only_worker_does_not_come_back_is_not_ready_and_is_again(
     assert complaint(10 * SLOW_NS) == ""
 
 
-def test_a_crash_loop_is_said_and_a_fatal_request_that_was_found_is_none() -> None:
+def test_a_crash_loop_is_published_and_a_found_fatal_request_is_none() -> None:
     life = Life(*range(10))
     offset = life.harness.segment.layout.model(0)
     for number in range(3):

@@ -31,7 +31,7 @@ def by_load(*workers: int) -> ModelSpec:
 
 
 @pytest.mark.parametrize("spec", [eager(), fixed(), by_load(0)], ids=["eager", "fixed", "by load"])
-def test_what_waits_is_refused_once_successors_cannot_load_and_taken_again_after_that(
+def test_waiting_requests_are_refused_once_successors_cannot_load_and_accepted_later(
     spec: ModelSpec,
 ) -> None:
     harness = CollectorHarness(spec)
@@ -68,7 +68,7 @@ def test_what_waits_is_refused_once_successors_cannot_load_and_taken_again_after
     assert harness.running() == [3]
 
 
-def test_what_the_supervisor_says_of_starts_is_seen_without_a_wake_up() -> None:
+def test_the_supervisors_word_on_worker_starts_is_seen_without_a_wake_up() -> None:
     harness = CollectorHarness(eager()).begin()
     harness.dies(0, 0)
     harness.step(0)

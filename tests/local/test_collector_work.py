@@ -138,7 +138,9 @@ def with_requests_that_expire_one_by_one(requests: int) -> int:
         with_requests_that_expire_one_by_one,
     ],
 )
-def test_a_step_does_not_grow_with_what_is_not_its_own(case: Callable[[int], int]) -> None:
+def test_a_steps_cost_does_not_grow_with_other_models_and_workers(
+    case: Callable[[int], int],
+) -> None:
     few, many = case(2), case(MANY)
     print(few, many)
     assert many < SLACK * few

@@ -77,7 +77,7 @@ def test_the_standby_is_the_collector_once_it_says_so(pair: Pair) -> None:
     assert (second.title, first.title) == ("collector", "standby")
 
 
-def test_who_said_it_first_and_was_heard_last_is_followed_by_the_other(pair: Pair) -> None:
+def test_the_other_collector_follows_one_that_was_first_but_heard_last(pair: Pair) -> None:
     """Both were the collector, one after the other, while nobody listened."""
     first, second = pair.collectors.collector, pair.collectors.standby
     assert pair.collectors.collector_after(first) is None, "it only stands by"
@@ -94,7 +94,7 @@ def test_a_worker_is_none_of_the_two(pair: Pair) -> None:
     assert not pair.collectors.has(pair.workers[0])
 
 
-def test_a_death_is_told_to_the_collector_and_to_the_next_until_it_is_reclaimed(pair: Pair) -> None:
+def test_a_death_goes_to_collector_and_standby_until_it_is_reclaimed(pair: Pair) -> None:
     first, second = pair.collectors.collector, pair.collectors.standby
     for worker, killed in zip(pair.workers, (True, False), strict=True):
         pair.collectors.worker_died(worker, killed=killed)
@@ -107,7 +107,7 @@ def test_a_death_is_told_to_the_collector_and_to_the_next_until_it_is_reclaimed(
     assert pair.messages(second) == [*deaths[1:], ReadTable()]
 
 
-def test_a_death_without_a_collector_is_told_to_the_next(pair: Pair) -> None:
+def test_a_death_without_a_collector_goes_to_the_next(pair: Pair) -> None:
     pair.ends(pair.collectors.collector)
     pair.collectors.worker_died(pair.workers[1], killed=False)
     pair.ready(pair.collectors.standby)
@@ -140,7 +140,7 @@ def test_the_place_is_vacant_where_nobody_is_the_collector_or_about_to_be(pair: 
     assert vacant == [False, False, True, True]
 
 
-def test_who_stands_by_may_do_so_for_ever_but_not_take_over_for_ever(pair: Pair) -> None:
+def test_the_standby_may_wait_for_ever_but_not_take_over_for_ever(pair: Pair) -> None:
     standby = pair.collectors.standby
     pair.collectors.limit_wait(NOW_NS)
     limits = [standby.limit_ns]
@@ -152,7 +152,7 @@ def test_who_stands_by_may_do_so_for_ever_but_not_take_over_for_ever(pair: Pair)
     assert "taking the collector's place took longer than 15 s" in standby.at
 
 
-def test_who_stands_by_after_all_is_not_ended(pair: Pair) -> None:
+def test_a_collector_that_stands_by_after_all_is_not_ended(pair: Pair) -> None:
     first, second = pair.collectors.collector, pair.collectors.standby
     pair.ends(first)
     pair.starts(first)
@@ -163,7 +163,7 @@ def test_who_stands_by_after_all_is_not_ended(pair: Pair) -> None:
     assert second.limit_ns is None
 
 
-def test_a_collector_that_cannot_be_told_is_ended_where_there_is_one(pair: Pair) -> None:
+def test_a_collector_that_gets_no_messages_is_ended_if_it_is_there(pair: Pair) -> None:
     collector = pair.collectors.collector
     pair.collectors.replace()
     assert pair.messages(collector)[-1] is signal.SIGKILL

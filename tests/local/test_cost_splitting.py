@@ -88,7 +88,7 @@ def test_a_batch_is_run_in_parts_the_cheapest_first() -> None:
     assert found == [[[8]], [[1]], [[50]], [[2], [3]], [[4]]]
 
 
-def test_whoever_is_answered_hears_of_it_before_the_next_part_runs() -> None:
+def test_an_answered_client_hears_of_it_before_the_next_part_runs() -> None:
     harness = Harness()
     harness.run([9], [1], [20], [2])
     assert harness.answered == [0, 2, 3]
@@ -99,7 +99,7 @@ def test_a_cost_may_ask_for_another_process() -> None:
         Harness().run([1], ["restart"])
 
 
-def test_what_fits_is_one_run() -> None:
+def test_a_batch_that_fits_is_one_run() -> None:
     harness = Harness()
     harness.run([3], [0], [7.0])
     assert harness.runs == [[0, 3, 7.0]]
@@ -115,9 +115,7 @@ def test_what_fits_is_one_run() -> None:
         (None, Status.MODEL_FAILED, "cost returned None"),
     ],
 )
-def test_a_cost_that_cannot_be_told_costs_its_request_alone(
-    instance: Any, status: Status, words: str
-) -> None:
+def test_an_invalid_cost_fails_its_request_alone(instance: Any, status: Status, words: str) -> None:
     harness = Harness()
     first, bad, last = harness.run([1], [instance], [2])
     assert (bad.answer.status, first.answer.status) == (status, Status.OK)
@@ -126,12 +124,12 @@ def test_a_cost_that_cannot_be_told_costs_its_request_alone(
     assert harness.runs == [[1, 2]]
 
 
-def test_what_cannot_be_read_fails_alone() -> None:
+def test_an_unreadable_request_fails_alone() -> None:
     bad, good = Harness().run(b"[1", [3])
     assert (bad.answer.status, good.answer.status) == (Status.CORRUPT, Status.OK)
 
 
-def test_a_model_that_asks_is_told_in_every_part() -> None:
+def test_a_model_that_takes_request_contexts_gets_them_in_every_part() -> None:
     harness = Harness(asks=True)
     harness.run([8], [5, 1], [7])
     assert harness.runs == [[5, 1], [7], [8]]

@@ -63,7 +63,7 @@ def test_keys_and_digests_are_read_and_comments_are_not(tmp_path: Path) -> None:
         ("x" * 513, "line 1 is no API key"),
     ],
 )
-def test_what_is_no_key_is_refused_and_not_quoted(tmp_path: Path, text: str, words: str) -> None:
+def test_an_invalid_key_is_refused_and_not_quoted(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(StartupError, match=words) as caught:
         key_digests(private(tmp_path / "keys", text))
     assert KEY not in str(caught.value)
@@ -133,7 +133,7 @@ DAY = timedelta(days=1)
     ],
 )
 @pytest.mark.parametrize("between", [0, 1], ids=["signed-by-the-authority", "one-between"])
-def test_what_clients_would_object_to_is_told(
+def test_an_untrusted_certificate_is_reported(
     tmp_path: Path,
     authority: trustme.CA,
     since: timedelta,
@@ -273,7 +273,7 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(tmp_path: Path) -> N
     assert watched.value == OTHER
 
 
-def test_certificate_and_key_are_those_that_were_checked_whatever_lies_there_by_then(
+def test_certificate_and_key_are_the_checked_ones_after_the_files_change(
     tmp_path: Path, authority: trustme.CA
 ) -> None:
     """While they are replaced one after the other they do not belong together."""

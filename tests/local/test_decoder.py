@@ -193,7 +193,7 @@ class Fails:
 
 
 @given(EVENTS, st.integers(1, 20))
-def test_a_text_is_the_same_whatever_rows_run_beside_it(events: list[Any], piece: int) -> None:
+def test_a_text_is_the_same_with_any_rows_beside_it(events: list[Any], piece: int) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(decoded_rows, "PIECE", piece)
         play(events)
@@ -377,6 +377,6 @@ def test_tokens_that_were_emitted_are_checked_too() -> None:
         maybe_begun(DecodedRows(PLAIN, LIMIT, ()), [1], most=9, emitted=[VOCABULARY])
 
 
-def test_what_a_row_costs_are_the_tokens_that_it_may_hold() -> None:
+def test_a_row_costs_the_tokens_that_it_may_hold() -> None:
     assert DecodedRows.cost(np.array([1, 2, 3]), 7, 0.0, np.array([], np.int64)) == 10
     assert DecodedRows.cost(np.array([1, 2, 3]), 7, 0.0, np.array([4, 5])) == 12

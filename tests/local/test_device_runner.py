@@ -223,7 +223,7 @@ def played(harness: DeviceHarness, life: Life, most: int | None = None) -> int:
 
 @pytest.mark.parametrize("life", LIVES)
 @pytest.mark.parametrize("how", HOW)
-def test_everyone_gets_its_own_whatever_the_order(life: str, how: str) -> None:
+def test_each_request_gets_its_own_rows_in_any_order(life: str, how: str) -> None:
     assert played(harness_of(**HOW[how]), LIVES[life], SOME) > 20
 
 
@@ -236,7 +236,9 @@ def test_everyone_gets_its_own_in_every_order(life: str) -> None:
 @exhaustive
 @pytest.mark.parametrize("life", ["first-two", "one-left", "second-fails"])
 @pytest.mark.parametrize("how", ["gathered", "graphs"])
-def test_so_it_is_whichever_way_rows_go_in_every_order(life: str, how: str) -> None:
+def test_each_request_gets_its_own_rows_in_every_order_on_each_copy_way(
+    life: str, how: str
+) -> None:
     assert played(harness_of(**HOW[how]), LIVES[life]) > 20
 
 
@@ -423,7 +425,7 @@ def test_requests_that_differ_in_size_are_begun_and_answered_one_by_one() -> Non
 
 
 @pytest.mark.parametrize("rows", [(1, 1), (1, 2)])
-def test_a_result_that_has_no_room_is_said_to_be_too_large(rows: tuple[int, int]) -> None:
+def test_a_result_without_room_is_reported_as_too_large(rows: tuple[int, int]) -> None:
     harness = harness_of()
     refs = [harness.send_tensor([[1, 0]] * own, rows=own, result_bytes=4) for own in rows]
     begun = harness.begin(*refs)

@@ -153,7 +153,7 @@ def test_a_request_that_is_given_up_under_way_is_answered_by_its_run() -> None:
     assert not site.slots.is_open(gone)
 
 
-def test_what_waits_to_run_alone_is_looked_through_once_more_before() -> None:
+def test_a_batch_to_run_alone_is_checked_again_before_it_runs() -> None:
     site = Site()
     site.hand_over(site.send(1))
     gone, wanted = site.send(2), site.send(3)
@@ -244,7 +244,7 @@ def test_the_cap_is_lifted_again_by_batches_that_fit() -> None:
     assert site.runner._retry.allows(4)
 
 
-def test_what_fails_for_want_of_rows_is_run_again_while_the_other_is_under_way() -> None:
+def test_a_batch_that_lacks_rows_runs_again_beside_another_under_way() -> None:
     """The other one fails late, which is not to be taken for the first one's failure."""
     site = Site()
     site.hand_over(site.send(SHORT), site.send(1))
@@ -323,7 +323,7 @@ def test_a_look_that_fails_ends_the_worker_or_is_left_to_the_end_of_the_batch(er
         assert site.answers() == [[2]]
 
 
-def test_what_is_under_way_is_finished_before_the_memory_goes() -> None:
+def test_batches_under_way_are_finished_before_the_memory_goes() -> None:
     site = Site()
     one, two, three = (site.hand_over(site.send(number)) for number in (1, 2, 3))
     site.worker._take_up()
@@ -355,7 +355,7 @@ def test_batches_that_fail_entirely_are_counted_until_one_does_not() -> None:
     assert counted == [0, 1, 2, 0, 1]
 
 
-def test_what_is_to_run_alone_is_left_to_another_worker_at_the_end() -> None:
+def test_a_batch_to_run_alone_is_left_to_another_worker_at_the_end() -> None:
     site = Site()
     site.hand_over(site.send(1))
     left = site.hand_over(site.send(2), reason=Reason.RETRY)

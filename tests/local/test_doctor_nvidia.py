@@ -60,7 +60,9 @@ def test_the_loaded_driver_and_its_devices_are_found(
     assert all(found.nodes.values())
 
 
-def test_a_node_that_is_shut_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_device_node_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = []
 
     def access(path: Path, mode: int) -> bool:
@@ -88,7 +90,7 @@ def test_nvml_tells_of_each_board(tmp_path: Path) -> None:
     assert found.package
 
 
-def test_nvml_that_refuses_or_hangs_is_told_and_nothing_waits(tmp_path: Path) -> None:
+def test_a_refusing_or_hanging_nvml_is_reported_and_nothing_waits(tmp_path: Path) -> None:
     root = host(tmp_path)
     found = read(root, lambda: PlayedNvml({}, refuses="Driver Not Loaded"))
     assert (found.driver, found.nvml, found.package) == ("", "Driver Not Loaded", True)
@@ -152,9 +154,7 @@ class Installed(metadata.Distribution):
         ("cuda = None\nhip: Optional[str] = '6.2'\n", Torch(version="2.11.0", cuda="", rocm=True)),
     ],
 )
-def test_what_torch_is_built_with_is_read_of_its_file(
-    tmp_path: Path, lines: str, found: Torch
-) -> None:
+def test_torchs_build_is_read_from_its_file(tmp_path: Path, lines: str, found: Torch) -> None:
     (tmp_path / "torch").mkdir()
     head = "from typing import Optional\n\n__all__ = ['cuda', 'hip']\n__version__ = '2.11.0'\n"
     (tmp_path / "torch/version.py").write_text(head + lines)

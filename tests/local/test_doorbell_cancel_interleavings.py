@@ -74,7 +74,7 @@ LEAVING = {
 @pytest.mark.parametrize(
     "made", only(LEAVING, "before it was submitted", "a busy worker", "no worker", "a worker idle")
 )
-def test_what_is_cancelled_before_it_is_dispatched_is_given_back_whatever_workers_do(
+def test_a_request_cancelled_before_dispatch_is_given_back_beside_any_worker(
     made: Scenario, memory: type[Memory]
 ) -> None:
     found = explored(made, layout_of(), memory=memory, slots=True)
@@ -143,6 +143,6 @@ LEFT_WRONG = {
 
 
 @pytest.mark.parametrize("made", LEFT_WRONG.values(), ids=LEFT_WRONG)
-def test_who_keeps_what_is_cancelled_is_caught(made: Scenario) -> None:
+def test_an_actor_that_keeps_a_cancelled_request_is_caught(made: Scenario) -> None:
     with pytest.raises(Violation, match="asleep beside a cancelled request"):
         explored(made, layout_of(), memory=TotalStoreOrder, slots=True)

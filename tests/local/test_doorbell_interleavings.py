@@ -329,12 +329,12 @@ def ringing(order: Sequence[str]) -> Scenario:
     return made
 
 
-def test_who_is_rung_for_sees_what_was_stored_before() -> None:
+def test_a_woken_process_sees_earlier_stores() -> None:
     assert explore(ringing(["store", "ring"])) == Explored(schedules=1, states=5)
     assert explore(ringing(["store", "ring"]), memory=TotalStoreOrder).schedules == 2
 
 
-def test_who_is_rung_for_too_early_may_see_nothing() -> None:
+def test_a_process_woken_too_early_may_see_nothing() -> None:
     with pytest.raises(Violation, match="woke too early"):
         explore(ringing(["ring", "store"]))
 

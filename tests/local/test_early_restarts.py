@@ -120,7 +120,7 @@ def test_restarts_are_counted_for_the_model_by_their_case() -> None:
     ]
 
 
-def test_the_case_of_an_end_is_found_by_what_the_process_had_done() -> None:
+def test_the_case_of_an_end_follows_from_the_progress_of_the_process() -> None:
     site = Site()
     managed = site.pool.workers[3]
     counters = Counters(site.segment.words, site.segment.layout.worker_counters(3))
@@ -153,7 +153,7 @@ def test_a_process_of_our_own_loads_nothing() -> None:
     assert cases == [RestartCase.CRASHED, RestartCase.KILLED]
 
 
-def test_who_is_killed_before_it_is_ready_has_not_failed_to_load_but_for_too_often() -> None:
+def test_a_kill_before_readiness_is_no_load_failure_unless_too_frequent() -> None:
     site = Site()
     managed = site.pool.workers[0]
     found = []

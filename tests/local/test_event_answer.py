@@ -96,7 +96,7 @@ def test_each_protocol_has_parts(path: bytes, generated: int, json_bytes: list[N
 
 
 @scenario
-async def test_generate_stream_has_parts_whatever_its_client_accepts() -> None:
+async def test_generate_stream_has_parts_for_every_accept_header() -> None:
     connection = Connection()
     asked(connection, request(b"{}", path=b"/v2/models/m/generate_stream")).end(b"1")
     assert connection.transport.written == head() + chunk(b"1") + LAST
@@ -280,7 +280,7 @@ async def test_a_stop_lets_an_answer_in_parts_end_and_closes_behind_it() -> None
 
 
 @scenario
-async def test_a_stop_before_the_first_part_is_said_in_the_head() -> None:
+async def test_a_stop_before_the_first_part_is_in_the_head() -> None:
     connection = Connection()
     call = asked(connection)
     connection.lane.shutdown()
@@ -372,7 +372,7 @@ async def test_timing_follows_an_error_too() -> None:
 
 
 @scenario
-async def test_who_does_not_ask_gets_no_timing_unless_all_do() -> None:
+async def test_a_client_that_does_not_ask_gets_no_timing_unless_all_do() -> None:
     connection = Connection()
     call = asked(connection)
     call.parts(b"1")

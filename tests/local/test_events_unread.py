@@ -114,7 +114,7 @@ async def test_a_client_that_takes_as_much_as_comes_is_waited_for() -> None:
 
 
 @scenario
-async def test_what_a_client_takes_behind_the_answer_counts_from_its_end() -> None:
+async def test_bytes_that_a_client_takes_behind_the_answer_count_from_its_end() -> None:
     connection, call = deaf()
     call.parts(b"x" * 1_000_000)
     for _ in range(WRITE_TIMEOUT_S // 2):

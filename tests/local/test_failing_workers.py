@@ -172,7 +172,7 @@ def test_one_that_had_answered_for_a_minute_is_ended_at_once_each_time() -> None
         site.renews(0)
 
 
-def test_what_is_said_again_changes_nothing() -> None:
+def test_a_repeated_failure_report_changes_nothing() -> None:
     site = Site()
     site.processes[0].renewals = Renewals(1, site.now_ns)
     site.fails(0)
@@ -195,7 +195,7 @@ def test_one_that_had_answered_nothing_for_a_minute_is_not() -> None:
     assert site.step() == []
 
 
-def test_whoever_answers_again_is_not_ended() -> None:
+def test_a_worker_that_answers_again_is_not_ended() -> None:
     site = Site()
     site.processes[0].renewals = Renewals(1, site.now_ns)
     site.fails(0)

@@ -11,7 +11,7 @@ CAP = 4
 CROWD = 1_000_000
 
 
-def test_a_lane_that_floods_delays_another_by_what_it_may_have_in_flight_and_no_more() -> None:
+def test_a_flooding_lane_delays_another_by_its_share_in_flight_and_no_more() -> None:
     harness = CollectorHarness(eager(max_batch_size=CAP), slots=SLOTS).begin()
     flooder, other = harness.clients
     for _ in range(SLOTS):

@@ -39,7 +39,7 @@ async def test_a_whole_request_goes_to_the_service_and_its_answer_to_the_client(
 
 
 @scenario
-async def test_a_whole_request_takes_the_short_way_whatever_head_it_has() -> None:
+async def test_a_whole_request_takes_the_short_way_with_any_head() -> None:
     connection = Connection()
     with patch.object(RequestTracking, "begin") as begin:
         for number in range(3):
@@ -211,7 +211,7 @@ def test_nothing_that_a_removed_key_allowed_is_allowed_any_more(head: bytes) -> 
 
 
 @scenario
-async def test_an_answer_is_encoded_as_its_own_request_accepts_whatever_changes_meanwhile() -> None:
+async def test_an_answer_is_encoded_as_its_own_request_accepts() -> None:
     connection = Connection()
     connection.feed(request(b"{}", b"Accept-Encoding: gzip"))
     connection.lane.forget()

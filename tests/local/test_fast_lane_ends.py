@@ -207,7 +207,7 @@ async def test_a_connection_that_comes_after_the_stop_is_served_once() -> None:
 
 
 @scenario
-async def test_who_is_to_go_elsewhere_is_answered_once_and_not_closed_before() -> None:
+async def test_a_leaving_client_is_answered_once_and_not_closed_before() -> None:
     for text in (request(b"{}"), request(b"{}", path=ESCAPED)):
         connection = Connection(at_once=True)
         connection.feed(request(b"{}"))
@@ -244,7 +244,7 @@ async def test_on_falcons_side_too() -> None:
 
 
 @scenario
-async def test_who_comes_while_all_are_to_go_elsewhere_is_answered_once() -> None:
+async def test_a_client_that_comes_while_all_leave_is_answered_once() -> None:
     connection = Connection(at_once=True, leaving=True)
     await asyncio.sleep(2 * CLOSE_GRACE_S)
     connection.feed(request(b"{}"))

@@ -79,7 +79,7 @@ async def test_a_handover_takes_a_pause_of_writing_along() -> None:
         b"nonsense\r\n\r\n",
     ],
 )
-def test_what_is_no_http_is_refused_in_json(data: bytes) -> None:
+def test_bytes_that_are_no_http_are_refused_in_json(data: bytes) -> None:
     async def test() -> None:
         connection = Connection()
         connection.feed(data)
@@ -197,7 +197,7 @@ async def test_an_http_1_0_client_gets_a_body_of_unknown_length_without_chunks()
 
 
 @scenario
-async def test_an_http_1_0_client_that_is_answered_while_all_are_to_leave_is_told() -> None:
+async def test_an_http_1_0_client_answered_during_a_leave_learns_of_the_close() -> None:
     connection = Connection()
     connection.feed(OLD.replace(b" / ", b" %b " % WAITS.encode()))
     await connection.settle()

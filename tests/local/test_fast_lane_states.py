@@ -203,7 +203,7 @@ late.
 
 @pytest.mark.parametrize("event", EVENTS)
 @pytest.mark.parametrize("state", State)
-def test_what_happens_leads_from_each_state_to_that_of_the_table(state: State, event: str) -> None:
+def test_each_event_leads_from_each_state_to_that_of_the_table(state: State, event: str) -> None:
     async def test() -> None:
         connection = Connection(places=True)
         ENTER[state](connection)

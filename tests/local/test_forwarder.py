@@ -142,7 +142,7 @@ def test_a_failure_of_the_server_is_everybodys_and_asked_for_once(
 
 
 @pytest.mark.parametrize("kind", [OverflowError, SystemError, UnicodeDecodeError])
-def test_what_nobody_foresaw_of_an_answer_is_its_batchs_failure_and_no_more(
+def test_an_unforeseen_error_of_an_answer_fails_its_batch_alone(
     harness: Harness, kind: type[Exception]
 ) -> None:
     def fail(_lists: Sequence[bytes]) -> list[bytes]:
@@ -218,7 +218,7 @@ def test_a_server_whose_answers_are_never_of_use_is_soon_asked_no_more(harness: 
     assert len(harness.server.asked) == 3 + PROBES
 
 
-def test_who_has_gone_meanwhile_is_not_asked_for_again(harness: Harness) -> None:
+def test_a_client_that_has_gone_is_not_asked_for_again(harness: Harness) -> None:
     def refuse(_lists: Sequence[bytes]) -> list[bytes]:
         harness.now_ns = 60
         raise ServerFailed(Status.SERVER_ANSWERED, "400 \nno", isolates=True)
@@ -272,7 +272,7 @@ def test_an_envelope_under_the_key_of_another_is_not_taken_for_it(harness: Harne
     assert harness.server.targets == [b"/q", b"/p"]
 
 
-def test_what_fails_alone_leaves_the_others_in_their_order(harness: Harness) -> None:
+def test_a_request_that_fails_alone_leaves_the_others_in_order(harness: Harness) -> None:
     slots = [harness.send(b'{"instances":[%d]}' % n, result_bytes=64) for n in range(5)]
     memory, starts = harness.client.memory, harness.client.lane.request_offset
     for number in (0, 3):
@@ -284,7 +284,7 @@ def test_what_fails_alone_leaves_the_others_in_their_order(harness: Harness) -> 
     assert [replies[slots[n]].data for n in (1, 2, 4)] == [b"[1]", b"[2]", b"[4]"]
 
 
-def test_envelopes_are_told_apart_between_batches(harness: Harness) -> None:
+def test_envelopes_are_distinguished_between_batches(harness: Harness) -> None:
     for origin in (b"/p\n", b"/q\n", b"/p\n"):
         harness.send(b'{"instances":[1]}', origin)
         harness.run()

@@ -181,7 +181,7 @@ def test_where_newcomers_cannot_be_turned_away_the_stop_goes_on_and_says_so(
     assert "this kernel refuses" in record.message
 
 
-def test_traces_without_their_package_are_refused_with_what_installs_it(
+def test_traces_without_their_package_are_refused_with_the_install_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(frontends, "_OTEL_PACKAGES", ("opentelemetry_that_nobody_has.proto",))

@@ -20,7 +20,7 @@ from ringbatch.shm.lane import Lane
 from ringbatch.shm.slot import Reason, Status
 
 
-def test_answers_reach_their_own_callers_whatever_their_order() -> None:
+def test_answers_reach_their_own_callers_in_any_order() -> None:
     harness = FrontendHarness(untyped())
     for number in range(5):
         harness.predict(number, [f"value {number}"])
@@ -53,7 +53,7 @@ def test_a_request_in_column_format_is_answered_in_it() -> None:
 
 
 @pytest.mark.parametrize("result", [b"", b"1234", bytes(16), struct.pack("<2f", 1, math.nan)])
-def test_a_result_that_is_not_what_the_signature_says_fails_and_costs_no_slot(
+def test_a_result_that_breaks_the_signature_fails_and_costs_no_slot(
     result: bytes,
 ) -> None:
     harness = FrontendHarness(typed())
@@ -81,7 +81,7 @@ def test_requests_of_one_turn_are_submitted_together() -> None:
     assert len(harness.taken()) == 5
 
 
-def test_a_long_turn_is_cut_where_half_of_what_is_in_flight_waits() -> None:
+def test_a_long_turn_is_cut_once_half_of_all_in_flight_wait() -> None:
     harness = FrontendHarness(untyped(), slots=64)
     submitted = []
     for number in range(40):
@@ -189,7 +189,7 @@ def test_an_answer_whose_ring_is_under_way_is_not_counted_as_missed() -> None:
     assert harness.count(LaneCounter.MISSED_WAKEUPS) == 0
 
 
-def test_what_found_no_room_is_submitted_though_no_answer_comes_before() -> None:
+def test_a_request_without_room_is_submitted_even_if_no_answer_comes_before() -> None:
     harness = FrontendHarness(untyped(), slots=2)
     for number in range(2):
         harness.predict(number, [number])
@@ -209,7 +209,7 @@ def test_what_found_no_room_is_submitted_though_no_answer_comes_before() -> None
     assert harness.count(LaneCounter.MISSED_WAKEUPS) == 0
 
 
-def test_what_a_dead_owner_left_comes_back_though_nothing_is_submitted() -> None:
+def test_a_dead_owners_requests_come_back_even_if_nothing_is_submitted() -> None:
     harness = FrontendHarness(untyped(), slots=2)
     for number in range(2):
         harness.predict(number, [number])

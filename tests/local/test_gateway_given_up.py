@@ -77,7 +77,7 @@ def test_a_call_abandoned_by_the_reply_before_it_gives_its_slot_back() -> None:
     assert harness.lane.in_flight == 0
 
 
-def test_closing_cancels_what_is_in_flight() -> None:
+def test_closing_cancels_requests_in_flight() -> None:
     harness = FrontendHarness(untyped())
     harness.predict(0, [0])
     harness.gateway.close()

@@ -45,7 +45,7 @@ def test_a_result_larger_than_the_lane_fails_in_words() -> None:
     assert harness.lane.in_flight == 0
 
 
-def test_room_for_results_grows_with_what_was_seen() -> None:
+def test_room_for_results_grows_with_the_sizes_seen() -> None:
     harness = FrontendHarness(untyped())
     model = harness.service.models["echo"]
     first = model.result_bytes(1, 100)

@@ -27,7 +27,7 @@ class Gone(LazyBytes):
         raise InvalidRequest("gone")
 
 
-def test_what_cannot_be_read_into_its_slot_leaves_the_slot_free() -> None:
+def test_an_unreadable_request_leaves_its_slot_free() -> None:
     harness = FrontendHarness(typed())
     model = harness.service.model(harness.name)
     for number in range(3 * harness.lane.capacity):
@@ -49,7 +49,7 @@ def expecting(harness: FrontendHarness, answer_s: float, row_ns: int = 0) -> Non
 
 
 @pytest.mark.parametrize(("answer_s", "retry_after"), [(8.9, "1"), (10, "2"), (16, "8")])
-def test_what_would_be_answered_too_late_is_refused_at_once(
+def test_a_request_that_would_be_answered_too_late_is_refused_at_once(
     answer_s: float, retry_after: str
 ) -> None:
     harness = FrontendHarness(untyped(timeout_ns=10 * SECOND_NS))
@@ -64,14 +64,14 @@ def test_what_would_be_answered_too_late_is_refused_at_once(
     assert harness.lane.in_flight == 0
 
 
-def test_what_can_be_answered_in_time_is_not_refused() -> None:
+def test_a_request_that_can_be_answered_in_time_is_not_refused() -> None:
     harness = FrontendHarness(untyped(timeout_ns=10 * SECOND_NS))
     expecting(harness, 8.8)
     harness.predict(0, [0])
     assert harness.replies.got == {}
 
 
-def test_what_the_collector_has_not_taken_yet_counts() -> None:
+def test_requests_that_the_collector_has_not_taken_count() -> None:
     harness = FrontendHarness(untyped(timeout_ns=10 * SECOND_NS))
     expecting(harness, 2, row_ns=2 * SECOND_NS)
     for number in range(5):
@@ -107,7 +107,7 @@ def expecting_of(harness: FrontendHarness, account: int, least_s: float) -> None
         (account_word(OWN, weight=2), OTHER, 9, False),
     ],
 )
-def test_what_may_have_its_turn_in_time_is_not_refused(
+def test_a_request_whose_turn_comes_in_time_is_not_refused(
     account: int, all_of: int, least_s: float, refused: bool
 ) -> None:
     harness = FrontendHarness(untyped(timeout_ns=10 * SECOND_NS))
@@ -133,7 +133,7 @@ def test_while_the_queue_stands_its_wait_is_bounded(most_s: int, refused: bool) 
         assert body["error"].endswith("would take 8.0 s, too long for max_queue_wait_s = 7")
 
 
-def test_what_the_collector_refuses_is_refused_with_the_same_words_and_counted() -> None:
+def test_the_collectors_refusal_has_the_same_words_and_is_counted() -> None:
     harness = FrontendHarness(untyped())
     harness.predict(0, [0])
     harness.loop.turn()

@@ -59,7 +59,7 @@ def test_a_uuid_and_a_note_stand_beside_each_other() -> None:
         ({"busy", "memory", "celsius", "bits"}, Gpu(A)),
     ],
 )
-def test_what_nvml_does_not_tell_is_left_out_alone(lacks: set[str], found: Gpu) -> None:
+def test_a_figure_that_nvml_lacks_is_left_out_alone(lacks: set[str], found: Gpu) -> None:
     nvml = PlayedNvml({A: Board(lacks=frozenset(lacks))})
     assert figures(nvml, [UUID_A]) == {UUID_A: found}
 
@@ -141,7 +141,7 @@ class Turns:
         return self.nvml
 
 
-def test_the_gauge_has_what_its_last_look_has_found_and_nothing_that_is_old() -> None:
+def test_the_gauge_has_the_figures_of_its_last_look_and_no_old_ones() -> None:
     nvml = PlayedNvml({A: Board()})
     played = Turns(nvml)
     assert played.gauge.latest([UUID_A]) == {}

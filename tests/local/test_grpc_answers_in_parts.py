@@ -105,7 +105,7 @@ def test_only_messages_without_room_need_a_task() -> None:
 
 
 @pytest.mark.parametrize("status", [Status.OK, Status.CUT_OFF])
-def test_who_asks_gets_the_timing_with_the_last_response(status: Status) -> None:
+def test_a_client_that_asks_gets_the_timing_with_the_last_response(status: Status) -> None:
     async def test() -> None:
         harness = Harness(PARTED)
         ask = [("x-server-timing", "1")]
@@ -131,7 +131,7 @@ def test_who_asks_gets_the_timing_with_the_last_response(status: Status) -> None
     on_loop(test)
 
 
-def test_who_does_not_ask_gets_no_timing() -> None:
+def test_a_client_that_does_not_ask_gets_no_timing() -> None:
     async def test() -> None:
         harness = Harness(PARTED)
         call = harness.call(message(1, id="a", **ENDS), path=STREAM)
@@ -164,7 +164,7 @@ def test_a_failure_behind_a_part_is_the_last_response_of_its_request() -> None:
     on_loop(test)
 
 
-def test_who_takes_nothing_for_too_long_loses_the_row() -> None:
+def test_a_client_that_takes_nothing_for_too_long_loses_the_row() -> None:
     async def test() -> None:
         harness = Harness(replace(PARTED, stream_stall_ns=3_000_000_000))
         harness.client.windows(0)
@@ -189,7 +189,7 @@ def test_who_takes_nothing_for_too_long_loses_the_row() -> None:
 
 
 @pytest.mark.parametrize("bound", ["stream", "connection"])
-def test_who_does_not_read_parts_gets_only_so_many(
+def test_a_client_that_reads_no_parts_gets_a_bounded_number(
     monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
     async def test() -> None:

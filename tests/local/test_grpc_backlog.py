@@ -92,7 +92,7 @@ def test_a_client_that_takes_its_answers_gets_all_of_them_however_few_may_wait()
     on_loop(test)
 
 
-def test_who_takes_back_an_answer_makes_room_and_who_waits_may_leave() -> None:
+def test_a_cancelled_answer_makes_room_and_a_waiting_client_may_leave() -> None:
     async def test() -> None:
         harness = Harness()
         answered = await full(harness)
@@ -110,7 +110,7 @@ def test_who_takes_back_an_answer_makes_room_and_who_waits_may_leave() -> None:
     on_loop(test)
 
 
-def test_a_clock_ends_what_waits_and_the_others_are_begun() -> None:
+def test_a_clock_ends_waiting_calls_and_the_others_are_begun() -> None:
     async def test() -> None:
         harness = Harness()
         answered = await full(harness)
@@ -172,7 +172,7 @@ def test_a_stream_is_read_no_further_while_answers_wait() -> None:
     on_loop(test)
 
 
-def test_a_stream_that_is_taken_back_leaves_nothing_of_what_it_has_not_written() -> None:
+def test_a_cancelled_stream_leaves_none_of_its_unwritten_answers() -> None:
     async def test() -> None:
         harness = Harness()
         harness.client.windows(0)

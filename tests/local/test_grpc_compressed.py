@@ -60,7 +60,7 @@ def test_while_a_message_is_expanded_others_have_their_turn(
     on_loop(test)
 
 
-def test_what_is_expanded_at_a_time_has_a_budget() -> None:
+def test_expanding_at_once_has_a_budget() -> None:
     async def test() -> None:
         harness = harness_for_large()
         calls = [packed(harness, LARGE) for _ in range(3)]
@@ -72,7 +72,7 @@ def test_what_is_expanded_at_a_time_has_a_budget() -> None:
     on_loop(test)
 
 
-def test_what_comes_behind_a_message_that_is_expanded_ends_its_call() -> None:
+def test_a_message_behind_one_being_expanded_ends_its_call() -> None:
     async def test() -> None:
         harness = harness_for_large()
         call = packed(harness, LARGE)

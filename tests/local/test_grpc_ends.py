@@ -26,7 +26,7 @@ from ringbatch.shm.errors import ModelNotReady, Overloaded
 from ringbatch.shm.tallies import CLIENT_GONE, CODE_LABELS, Protocol, ends_of
 
 
-def test_a_stop_serves_what_comes_before_its_client_knows() -> None:
+def test_a_stop_serves_calls_from_before_its_client_knows() -> None:
     async def test() -> None:
         harness = Harness()
         call = harness.call(message(7))
@@ -48,7 +48,7 @@ def test_a_stop_serves_what_comes_before_its_client_knows() -> None:
     on_loop(test)
 
 
-def test_who_comes_to_a_server_that_stops_is_told_so() -> None:
+def test_a_client_that_comes_to_a_stopping_server_gets_goaway() -> None:
     async def test() -> None:
         harness = Harness()
         harness.stop()
@@ -94,7 +94,7 @@ def test_a_connection_without_a_call_ends_after_a_time() -> None:
 
 
 @pytest.mark.parametrize("sent", [b"", b"PRI * HT", GREETING + b"\0", GREETING + BEGUN])
-def test_who_stops_in_the_middle_is_gone_after_a_time(sent: bytes) -> None:
+def test_a_client_that_stops_in_the_middle_is_gone_after_a_time(sent: bytes) -> None:
     async def test() -> None:
         harness = Harness()
         harness.settings.idle_timeout_s = 3600.0
@@ -319,7 +319,7 @@ def test_health_follows_readiness_and_a_stop() -> None:
     on_loop(test)
 
 
-def test_what_is_said_of_models_is_what_rest_says() -> None:
+def test_model_metadata_match_those_of_rest() -> None:
     async def test() -> None:
         harness = Harness()
         control = Control(harness.service)

@@ -112,7 +112,9 @@ def test_a_request_of_several_rows_goes_into_one_slot() -> None:
     on_loop(test)
 
 
-def test_of_one_that_comes_again_only_what_differs_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_repeated_message_only_the_differences_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def test() -> None:
         harness = Harness(MODEL)
         for identity in ("a", "", "b" * 127):
@@ -208,7 +210,7 @@ def test_it_ends_with_its_message() -> None:
     ],
     ids=["shape", "bytes", "model", "datatype"],
 )
-def test_what_is_wrong_with_it_is_told_as_of_any_other(
+def test_a_wrong_large_message_gets_the_error_of_any_other(
     data: bytes, status: str, words: str
 ) -> None:
     async def test() -> None:
@@ -253,7 +255,7 @@ def test_a_failure_of_the_model_has_its_words_and_the_id() -> None:
     on_loop(test)
 
 
-def test_what_has_its_values_elsewhere_or_of_another_datatype_is_gathered() -> None:
+def test_values_elsewhere_or_of_another_datatype_are_gathered() -> None:
     async def test() -> None:
         harness = Harness(MODEL)
         tensor = {"name": "x", "datatype": "INT64", "shape": [1, SIZE]}
@@ -268,7 +270,7 @@ def test_what_has_its_values_elsewhere_or_of_another_datatype_is_gathered() -> N
 
 
 @pytest.mark.parametrize("cut", [1000, 1 << 14, 100_000, 1 << 20])
-def test_a_connection_with_large_messages_is_read_in_place_whatever_else_comes(cut: int) -> None:
+def test_a_connection_with_large_messages_is_read_in_place_beside_others(cut: int) -> None:
     async def test() -> None:
         harness = Harness(MODEL)
         first, rest = begun(harness, large())

@@ -44,7 +44,7 @@ def test_a_message_is_answered_though_its_client_has_not_come_to_its_end() -> No
     on_loop(test)
 
 
-def test_what_comes_behind_the_one_message_ends_a_call_that_goes_on() -> None:
+def test_bytes_behind_the_one_message_end_a_call_that_goes_on() -> None:
     async def test() -> None:
         harness = Harness()
         watch = "/grpc.health.v1.Health/Watch"
@@ -106,7 +106,7 @@ BODIES = {
 
 @pytest.mark.parametrize("case", BODIES)
 @pytest.mark.parametrize("method", [INFER, "/inference.GRPCInferenceService/ModelMetadata"])
-def test_what_is_no_message_ends_the_call(case: str, method: str) -> None:
+def test_bytes_that_are_no_message_end_the_call(case: str, method: str) -> None:
     body, metadata, code, words = BODIES[case]
 
     async def test() -> None:
@@ -121,7 +121,7 @@ def test_what_is_no_message_ends_the_call(case: str, method: str) -> None:
     on_loop(test)
 
 
-def test_what_is_expanded_has_a_limit_too() -> None:
+def test_an_expanded_message_has_a_limit_too() -> None:
     async def test() -> None:
         harness = Harness()
         code, text = await harness.call(bytes(MAX_REQUEST_BYTES + 1), coding="gzip").ended()
@@ -130,7 +130,7 @@ def test_what_is_expanded_has_a_limit_too() -> None:
     on_loop(test)
 
 
-def test_what_is_not_whole_has_a_budget() -> None:
+def test_incomplete_messages_have_a_budget() -> None:
     async def test() -> None:
         harness = Harness()
         calls = [harness.call(end=False) for _ in range(12)]
@@ -156,7 +156,7 @@ def test_what_is_not_whole_has_a_budget() -> None:
         ({"content-type": "application/grpcx"}, "415"),
     ],
 )
-def test_what_is_no_grpc_is_told_so_as_http(fields: dict[str, str], status: str) -> None:
+def test_a_request_that_is_no_grpc_gets_an_http_status(fields: dict[str, str], status: str) -> None:
     async def test() -> None:
         call = Harness().call(message(1), fields=fields)
         await call.ended()
@@ -165,7 +165,7 @@ def test_what_is_no_grpc_is_told_so_as_http(fields: dict[str, str], status: str)
     on_loop(test)
 
 
-def test_an_unknown_method_is_unimplemented_whatever_its_path() -> None:
+def test_an_unknown_method_is_unimplemented_on_any_path() -> None:
     async def test() -> None:
         for path in ("/nope/Nope", "/\xff", "/"):
             code, _ = await Harness().call(message(1), path=path).ended()

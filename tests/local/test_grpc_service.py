@@ -41,7 +41,7 @@ def test_a_request_is_answered_with_its_batch() -> None:
     on_loop(test)
 
 
-def test_of_a_message_that_comes_again_only_what_differs_is_read(
+def test_of_a_repeated_message_only_the_differences_are_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def test() -> None:
@@ -134,7 +134,7 @@ def test_the_log_has_the_name_of_a_model_that_there_is_not(data: bytes, target: 
         (message(*range(4 * SLOTS + 1)), "RESOURCE_EXHAUSTED", "which make 257 batches"),
     ],
 )
-def test_what_cannot_be_taken_ends_the_call(data: bytes, code: str, words: str) -> None:
+def test_an_unusable_message_ends_the_call(data: bytes, code: str, words: str) -> None:
     async def test() -> None:
         harness = Harness()
         found, text = await harness.call(data).ended()
@@ -253,7 +253,7 @@ def test_no_answer_by_the_deadline_ends_the_call() -> None:
 
 
 @pytest.mark.parametrize("timeout", ["", "1", "S", "-1S", "1.5S", "123456789S", "1s"])
-def test_what_is_no_time_ends_the_call(timeout: str) -> None:
+def test_a_malformed_timeout_ends_the_call(timeout: str) -> None:
     async def test() -> None:
         code, text = await Harness().call(message(1), timeout=timeout).ended()
         assert (code, text) == ("INTERNAL", "grpc-timeout is no time")

@@ -30,7 +30,7 @@ WIDE = spec(
 )
 
 
-def test_a_stream_is_answered_in_order_whatever_finishes_first() -> None:
+def test_a_stream_is_answered_in_order_of_its_requests() -> None:
     async def test() -> None:
         harness = Harness()
         items = (message(1, id="a"), message(2, raw_input_contents=[b""], id="b"), message(3))
@@ -133,7 +133,7 @@ def test_a_stream_of_large_tensors_waits_for_its_own_requests() -> None:
     on_loop(test)
 
 
-def test_who_streams_more_than_is_read_has_to_wait() -> None:
+def test_a_client_that_streams_more_than_is_read_has_to_wait() -> None:
     async def test() -> None:
         harness = Harness()
         call = harness.call(path=STREAM, end=False)
@@ -156,7 +156,7 @@ def test_who_streams_more_than_is_read_has_to_wait() -> None:
     on_loop(test)
 
 
-def test_of_what_a_stream_has_sent_only_what_is_read_makes_room() -> None:
+def test_only_the_read_messages_of_a_stream_make_room() -> None:
     async def test() -> None:
         harness = Harness()
         call = harness.call(path=STREAM, end=False)
@@ -202,7 +202,7 @@ def test_a_stream_that_its_client_cancels_gives_its_slots_up() -> None:
     on_loop(test)
 
 
-def test_a_stop_answers_what_a_stream_has_and_ends_it() -> None:
+def test_a_stop_answers_the_requests_of_a_stream_and_ends_it() -> None:
     async def test() -> None:
         harness = Harness()
         call = harness.call(*(message(number) for number in range(3)), path=STREAM, end=False)

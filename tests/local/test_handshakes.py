@@ -58,7 +58,7 @@ def test_the_log_has_the_first_at_once_and_then_a_line_a_minute_for_all_others(
     assert counted == [1, *[3] * n], "each once, and nothing where there is none"
 
 
-def test_what_was_counted_before_somebody_counts_is_not_lost_from_the_total(
+def test_failures_before_the_first_look_count_in_the_total(
     failed: FailedHandshakes,
 ) -> None:
     failed.add("a")

@@ -39,7 +39,7 @@ def falcon() -> Any:
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_nobody_is_told_to_send_a_body_that_is_refused(case: str) -> None:
+def test_no_client_is_to_send_a_body_that_is_refused(case: str) -> None:
     method, path, headers, status = REFUSED[case]
 
     async def run() -> None:
@@ -62,7 +62,7 @@ def test_nobody_is_told_to_send_a_body_that_is_refused(case: str) -> None:
 
 
 @scenario
-async def test_everybody_else_is_told_once_whether_or_not_the_body_has_begun() -> None:
+async def test_a_welcome_body_gets_one_100_continue_before_or_after_it_begins() -> None:
     for begun in (b"", b"{"):
         connection = Connection()
         data = request(b"{}", b"Expect: 100-continue", path=ESCAPED)

@@ -197,7 +197,7 @@ NO_BODIES: dict[str, list[Message]] = {
 
 @pytest.mark.parametrize("caught", [False, True])
 @pytest.mark.parametrize("case", NO_HEADS | NO_BODIES)
-def test_what_is_no_answer_does_not_go_out(
+def test_an_invalid_answer_does_not_go_out(
     case: str, caught: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As over HTTP/1, where uvicorn sees to it."""
@@ -360,7 +360,7 @@ async def test_a_body_that_stops_ends_its_stream_also_where_the_answer_has_begun
 
 
 @scenario
-async def test_a_stop_does_not_wait_for_the_rest_of_what_is_answered() -> None:
+async def test_a_stop_does_not_wait_for_the_rest_of_an_answered_body() -> None:
     client = Client(served=_early)
     client.begin()
     await client.send()
@@ -370,7 +370,7 @@ async def test_a_stop_does_not_wait_for_the_rest_of_what_is_answered() -> None:
 
 
 @scenario
-async def test_who_goes_before_the_rest_has_come_leaves_nothing() -> None:
+async def test_a_client_that_goes_before_the_rest_has_come_leaves_nothing() -> None:
     client = Client(served=_early)
     number = client.begin()
     await client.send()

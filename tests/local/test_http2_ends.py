@@ -15,7 +15,7 @@ from ringbatch.frontend.streams.served_connection import LEAVE_S
 
 
 @scenario
-async def test_whoever_serves_learns_that_its_client_has_gone() -> None:
+async def test_an_application_learns_that_its_client_has_gone() -> None:
     client = Client(served=stuck)
     number = client.begin(end=True)
     await client.send()
@@ -46,7 +46,7 @@ async def _listening(_scope: Any, receive: Any, send: Any) -> None:
 
 
 @pytest.mark.parametrize("first", ["taken", "left", "unfinished"])
-def test_whoever_listens_while_it_answers_hears_of_the_end(first: str) -> None:
+def test_an_application_that_listens_while_it_answers_hears_of_the_end(first: str) -> None:
     async def run() -> None:
         connection = Connection(http2=True, served=_listening)
         connection.feed(PREFACE + settings(window=1) + headers(1, END_STREAM))
@@ -67,7 +67,7 @@ def test_whoever_listens_while_it_answers_hears_of_the_end(first: str) -> None:
 
 
 @scenario
-async def test_a_stop_serves_what_has_begun() -> None:
+async def test_a_stop_serves_requests_that_have_begun() -> None:
     client = Client()
     number = client.begin()
     await client.send()

@@ -85,7 +85,7 @@ async def test_long_heads_are_read_in_turns_and_meanwhile_nothing_else_is() -> N
 
 
 @scenario
-async def test_who_takes_no_answers_is_read_no_further_once_all_heads_are_read() -> None:
+async def test_a_client_that_takes_no_answers_is_read_no_further_after_the_heads() -> None:
     connection = Connection(http2=True, served=stuck)
     transport = connection.transport
     connection.feed(GREETING + long_heads(20))
@@ -105,7 +105,7 @@ async def test_who_takes_no_answers_is_read_no_further_once_all_heads_are_read()
 
 
 @scenario
-async def test_who_leaves_behind_long_heads_is_gone() -> None:
+async def test_a_client_that_leaves_behind_long_heads_is_gone() -> None:
     connection = Connection(http2=True)
     connection.feed(GREETING + long_heads(20))
     connection.transport.abort()

@@ -42,7 +42,7 @@ async def test_a_request_that_asks_for_h2c_is_answered_over_http_1() -> None:
 
 
 @scenario
-async def test_what_is_no_http_2_behind_the_greeting_ends_with_the_reason() -> None:
+async def test_bytes_that_are_no_http_2_behind_the_greeting_end_with_the_reason() -> None:
     connection = Connection(http2=True)
     connection.feed(PREFACE + b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
     await connection.settle()

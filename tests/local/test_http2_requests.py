@@ -44,7 +44,7 @@ async def test_a_body_of_several_windows_and_one_without_a_length() -> None:
 
 
 @scenario
-async def test_what_nobody_could_serve_is_refused_on_its_stream_alone() -> None:
+async def test_an_unservable_request_is_refused_on_its_stream_alone() -> None:
     client = Client()
     many = tuple((f"x-{number}", "1") for number in range(300))
     for fields, status, words in (
@@ -83,7 +83,7 @@ async def test_a_body_that_stops_is_408_and_costs_the_others_nothing() -> None:
 
 
 @scenario
-async def test_what_is_read_ahead_counts_in_the_budget() -> None:
+async def test_bytes_read_ahead_count_in_the_budget() -> None:
     budget = BodyBudget(100_000)
     client = Client(budget=budget, served=stuck)
     numbers = [client.begin() for _ in range(3)]
@@ -100,7 +100,7 @@ async def test_what_is_read_ahead_counts_in_the_budget() -> None:
 
 
 @scenario
-async def test_what_is_read_is_not_held_any_more() -> None:
+async def test_bytes_that_were_read_are_not_held_any_more() -> None:
     client = Client(budget=BodyBudget(100_000))
     assert (await client.ask(bytes(400_000))).status == 200
 
@@ -116,7 +116,7 @@ class Read(list[bytes]):
 
 
 @scenario
-async def test_what_lies_there_is_not_gone_through_for_every_piece() -> None:
+async def test_waiting_pieces_are_not_gone_through_for_every_new_piece() -> None:
     connection = Connection(http2=True, served=stuck)
     connection.feed(GREETING + headers(1))
     await connection.settle()

@@ -254,7 +254,7 @@ def test_an_answer_that_cannot_be_is_corrupt_and_has_no_result(
     assert harness.lane.answer(slot) == Answer(Status.CORRUPT, *[0] * 10)
 
 
-def test_what_its_holder_calls_corrupt_is_an_answer_like_others(harness: Harness) -> None:
+def test_a_status_of_corrupt_is_an_answer_like_others(harness: Harness) -> None:
     slot = ask(harness.lane)
     harness.lane.submit()
     (request,) = harness.requests()

@@ -25,7 +25,7 @@ def submitted(segment: Segment) -> list[int]:
     return ring.take()
 
 
-def test_what_is_published_together_is_what_is_published_one_by_one() -> None:
+def test_publishing_together_equals_publishing_one_by_one() -> None:
     (one_by_one, first), (together, second) = owned(), owned()
     for _ in range(3):
         singles = [first.claim(REQUEST_BYTES, RESULT_BYTES, 0) for _ in range(5)]

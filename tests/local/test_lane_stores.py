@@ -218,7 +218,7 @@ def test_a_request_is_stored_payload_first_then_header_control_ring_and_tail(
     ]
 
 
-def test_what_is_sent_in_one_call_is_stored_in_the_same_order(recorded: Recorded) -> None:
+def test_a_request_sent_in_one_call_is_stored_in_the_same_order(recorded: Recorded) -> None:
     for _ in range(2):
         recorded.log.entries.clear()
         slot = recorded.lane.send(b"request", 100, 0, 1, 5, 6)
@@ -238,7 +238,7 @@ def test_what_is_sent_in_one_call_is_stored_in_the_same_order(recorded: Recorded
         recorded.lane.release(slot)
 
 
-def test_an_answer_is_stored_result_first_then_what_stands_beside_done_ring_and_tail(
+def test_an_answer_is_stored_result_first_then_its_details_done_ring_and_tail(
     recorded: Recorded,
 ) -> None:
     slot = ask(recorded.lane)
@@ -297,7 +297,7 @@ def test_an_answer_in_words_is_stored_in_the_same_order(recorded: Recorded) -> N
     ]
 
 
-def test_every_store_to_a_slot_is_a_transition_by_the_actor_who_may(recorded: Recorded) -> None:
+def test_every_store_to_a_slot_is_a_transition_of_its_actor(recorded: Recorded) -> None:
     """The recording words check each; here they are led through every row of the table."""
     lane = recorded.lane
     for _ in range(3):

@@ -29,7 +29,7 @@ def claimed(lane: Lane) -> Iterator[int]:
         yield slot
 
 
-def test_what_is_in_flight_keeps_slot_and_memory_until_it_is_answered(harness: Harness) -> None:
+def test_a_request_in_flight_keeps_slot_and_memory_until_it_is_answered(harness: Harness) -> None:
     slots = {
         slot: in_flight_memory(harness, slot) for slot in (ask(harness.lane), ask(harness.lane))
     }
@@ -104,7 +104,7 @@ def test_answers_posted_after_the_takeover_do_not_keep_new_ones_out(harness: Har
     assert set(heir.collect()) == slots
 
 
-def test_what_was_published_and_not_submitted_is_submitted_by_the_next_owner(
+def test_published_unsubmitted_requests_are_submitted_by_the_next_owner(
     harness: Harness,
 ) -> None:
     slot = ask(harness.lane)

@@ -221,7 +221,9 @@ async def let_its_time_pass(process: Connection, phase: Phase) -> None:
 
 
 @pytest.mark.parametrize("case", ["fast-long-head", "falcon-no-host"])
-def test_who_never_hangs_up_is_not_waited_for(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_never_hangs_up_is_not_waited_for(
+    case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(lingering_close, "LINGER_S", 0.05)
 
     async def test() -> None:

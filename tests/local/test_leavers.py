@@ -36,7 +36,7 @@ def in_flight(harness: CollectorHarness) -> int:
     return harness.clients[0].lane.in_flight
 
 
-def test_those_who_leave_while_all_workers_are_busy_keep_nobody_out() -> None:
+def test_leavers_keep_nobody_out_while_all_workers_are_busy() -> None:
     harness = busy()
     slots = [harness.send(number) for number in range(SLOTS)]
     harness.step(2)
@@ -50,7 +50,7 @@ def test_those_who_leave_while_all_workers_are_busy_keep_nobody_out() -> None:
     assert harness.running() == [9]
 
 
-def test_of_those_who_wait_only_the_others_are_run() -> None:
+def test_only_the_waiting_requests_that_did_not_leave_run() -> None:
     harness = busy()
     slots = [harness.send(number) for number in range(SLOTS)]
     harness.step(2)
@@ -98,7 +98,7 @@ def test_a_full_ring_holds_up_nobody(steps: int) -> None:
     assert not lane.held_back
 
 
-def test_what_is_cancelled_before_it_is_submitted_takes_no_room_twice() -> None:
+def test_a_request_cancelled_before_submission_takes_no_room_twice() -> None:
     harness = busy()
     lane = harness.clients[0].lane
     slots = []
@@ -129,7 +129,7 @@ def test_a_request_counts_once_though_it_is_submitted_twice() -> None:
     assert in_flight(harness) == 1
 
 
-def test_what_a_worker_holds_is_left_to_it() -> None:
+def test_a_request_that_a_worker_holds_is_left_to_it() -> None:
     harness = CollectorHarness(eager(max_batch_size=CAP), slots=SLOTS).begin()
     slot = harness.send(0)
     harness.step(1)
@@ -141,7 +141,7 @@ def test_what_a_worker_holds_is_left_to_it() -> None:
     assert in_flight(harness) == 0
 
 
-def test_what_comes_back_from_a_dead_worker_is_given_back() -> None:
+def test_a_cancelled_request_from_a_dead_worker_is_given_back() -> None:
     harness = CollectorHarness(eager(max_batch_size=CAP), slots=SLOTS).begin()
     slots = [harness.send(number) for number in range(3)]
     harness.step(1)
@@ -178,7 +178,7 @@ def test_one_that_left_is_still_suspected() -> None:
     assert in_flight(harness) == 7
 
 
-def test_the_next_collector_gives_back_what_the_last_one_was_told_of() -> None:
+def test_the_next_collector_gives_back_requests_cancelled_under_the_last() -> None:
     harness = busy()
     kept, *gone = [harness.send(number) for number in range(3)]
     harness.step(2)
@@ -223,7 +223,7 @@ def test_a_key_of_which_nobody_is_left_is_forgotten() -> None:
     assert model.queues.rows == 1
 
 
-def test_words_that_name_what_is_wanted_change_nothing() -> None:
+def test_words_that_name_a_wanted_request_change_nothing() -> None:
     harness = busy()
     slot = harness.send(1)
     harness.step(2)

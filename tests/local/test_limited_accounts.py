@@ -150,7 +150,7 @@ def test_requests_of_a_dead_worker_are_in_flight_until_they_are_answered() -> No
     assert len(refused(harness, 1)) == 1
 
 
-def test_another_collector_counts_what_is_in_flight() -> None:
+def test_another_collector_counts_requests_in_flight() -> None:
     harness = limited(AccountLimits(in_flight=2))
     send(harness, 1, OTHER)
     harness.step(NOW)

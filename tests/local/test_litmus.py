@@ -158,7 +158,7 @@ def test_the_explorer_reaches_the_same_ends(name: str) -> None:
     assert explored(threads) == outcomes(*threads)
 
 
-def test_the_explorer_s_x86_reaches_what_x86_reaches() -> None:
+def test_the_explorers_x86_reaches_the_states_of_x86() -> None:
     """Without a barrier only SB and R; see Sewell et al., "x86-TSO", 2010."""
     plain = {n: t for n, t in LITMUS.items() if "+" not in n and n != "PPOCA"} | {
         "2+2W": LITMUS["2+2W"]

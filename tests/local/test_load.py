@@ -57,7 +57,7 @@ def ran(segment: Segment, rows: int, batches: int, run_ms: int) -> None:
         counters.ran(rows, rows, Spent(0, run_ms * MS, 0, 0, 0))
 
 
-def test_a_segment_says_what_stands_in_it() -> None:
+def test_load_is_read_from_a_segment() -> None:
     # Sixteen instances a cycle, by two workers.
     segment = served(answer_ms=48, row_ns=MS)
     reader = LoadReader(segment)
@@ -69,7 +69,7 @@ def test_a_segment_says_what_stands_in_it() -> None:
     assert found.percent == 8
 
 
-def test_what_a_model_did_is_not_held_against_the_next_of_its_name() -> None:
+def test_a_models_slowness_is_not_held_against_the_next_of_its_name() -> None:
     segment = served()
     reader = LoadReader(segment)
     assert after_slow_batches(reader, segment).percent == 18
@@ -98,7 +98,7 @@ def after_slow_batches(reader: LoadReader, segment: Segment) -> EngineLoad:
     return found
 
 
-def test_who_has_no_worker_is_down_and_who_stops_is_not() -> None:
+def test_an_engine_without_a_worker_is_down_and_a_stopping_one_is_not() -> None:
     segment = served(ready=0)
     assert (
         word(LoadReader(segment).look(time.monotonic_ns())) == b"down #m: no worker holds it now\n"
@@ -107,7 +107,7 @@ def test_who_has_no_worker_is_down_and_who_stops_is_not() -> None:
     assert word(LoadReader(segment).look(time.monotonic_ns())) == b"up 0%\n"
 
 
-def test_who_needs_no_worker_until_somebody_asks_is_up() -> None:
+def test_an_engine_that_needs_no_worker_until_a_request_comes_is_up() -> None:
     segment = local_segment(replace(spec(workers=(0,)), least=0, most=4))
     publish(segment.words, segment.layout.model(0), ModelState.AT_REST)
     assert word(LoadReader(segment).look(time.monotonic_ns())) == b"up 100%\n"
@@ -179,7 +179,7 @@ def asked(act: Act, serves: Callable[[], bool] = lambda: True) -> None:
     asyncio.run(run())
 
 
-def test_whoever_connects_is_told_whatever_he_sends() -> None:
+def test_every_connection_gets_the_load_for_any_bytes_sent() -> None:
     async def act(port: int) -> None:
         for sent in (b"", b"lb=one\n", b"x" * 100_000):
             assert await reply(port, sent) == b"up 100%\n"
@@ -187,7 +187,7 @@ def test_whoever_connects_is_told_whatever_he_sends() -> None:
     asked(act)
 
 
-def test_a_thousand_who_say_nothing_and_stay_keep_nobody_out() -> None:
+def test_a_thousand_silent_connections_keep_nobody_out() -> None:
     async def act(port: int) -> None:
         silent = await asyncio.to_thread(connected, 1000, port)
         assert await reply(port) == b"up 100%\n"
@@ -198,7 +198,7 @@ def test_a_thousand_who_say_nothing_and_stay_keep_nobody_out() -> None:
     asked(act)
 
 
-def test_who_stays_is_parted_with(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_stays_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent_check, "LINGER_S", 0.01)
 
     async def act(port: int) -> None:

@@ -73,7 +73,7 @@ def test_a_spare_here_goes_on_before_one_elsewhere_and_gets_the_first_batch() ->
     assert found.running(0) == [8], "and not 1, which has waited longer"
 
 
-def test_the_one_here_is_the_first_whoever_was_idle_last(harness: CollectorHarness) -> None:
+def test_the_local_worker_comes_first_in_any_order_of_idling(harness: CollectorHarness) -> None:
     harness.send(7)
     harness.step(1000)
     assert given(harness) == [[7], [], []]
@@ -126,7 +126,7 @@ def test_it_is_not_waited_for_for_ever(harness: CollectorHarness) -> None:
     assert sorted(given(harness)) == [[], [], [8]]
 
 
-def test_what_is_more_than_a_batch_does_not_wait(harness: CollectorHarness) -> None:
+def test_requests_beyond_one_batch_do_not_wait(harness: CollectorHarness) -> None:
     harness.send(7)
     harness.step(1000)
     given(harness)
@@ -138,7 +138,7 @@ def test_what_is_more_than_a_batch_does_not_wait(harness: CollectorHarness) -> N
     assert sorted(elsewhere) == [[], [0, 1, 2, 3]]
 
 
-def test_what_a_dead_worker_held_waits_for_nobody(harness: CollectorHarness) -> None:
+def test_a_dead_workers_requests_wait_for_nobody(harness: CollectorHarness) -> None:
     harness.send(7)
     harness.step(1000)
     harness.send(8)
@@ -159,7 +159,7 @@ def test_those_here_serve_on_while_those_elsewhere_die(harness: CollectorHarness
     assert given(harness)[1:] == [[], []]
 
 
-def test_another_collector_knows_who_is_where(harness: CollectorHarness) -> None:
+def test_another_collector_knows_which_workers_are_remote(harness: CollectorHarness) -> None:
     harness.new_collector()
     for number in range(3):
         harness.send(number)
@@ -177,6 +177,6 @@ def test_a_model_whose_workers_are_all_elsewhere_has_no_choice() -> None:
     assert sorted(given(harness)) == [[0], [1], [2]]
 
 
-def test_status_says_who_drives_an_actor(harness: CollectorHarness) -> None:
+def test_status_marks_workers_that_drive_an_actor(harness: CollectorHarness) -> None:
     states = harness.status().states
     assert ["Ray" in states[number] for number in range(3)] == [False, True, True]

@@ -76,7 +76,7 @@ def test_nobody_waits_for_a_target_that_takes_nothing(
     assert target.lines[-1] == "again"
 
 
-def test_what_cannot_be_written_is_counted_too(
+def test_unwritten_lines_are_counted_too(
     log: logging.Logger, target: Target, wait_until: WaitUntil
 ) -> None:
     target.full = True
@@ -94,7 +94,7 @@ def test_a_line_that_cannot_be_made_says_so(log: logging.Logger, target: Target)
     assert line.startswith("a line of the log cannot be made\nTraceback")
 
 
-def test_the_end_of_the_process_waits_for_what_the_target_takes_and_no_longer(
+def test_a_process_end_waits_for_lines_that_the_target_takes_and_no_longer(
     log: logging.Logger, target: Target
 ) -> None:
     (handler,) = log.handlers
@@ -156,7 +156,7 @@ assert os.waitpid(child, 0)[1] == 0
 """
 
 
-def test_what_is_forked_writes_too_and_leaves_its_last_words() -> None:
+def test_a_forked_child_writes_too_and_leaves_its_last_words() -> None:
     # Since 3.12 Python warns of a fork beside threads, which is what this is about.
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKS]
     ended = subprocess.run(command, capture_output=True, text=True)

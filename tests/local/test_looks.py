@@ -21,7 +21,7 @@ from ringbatch.shm.slot import (
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.booleans())))
-def test_whoever_looks_now_and_then_sees_nothing_wrong_in_a_life_by_the_table(
+def test_an_occasional_look_finds_no_fault_in_a_life_by_the_table(
     steps: list[tuple[int, bool]],
 ) -> None:
     state, generation, seen = State.FREE, 0, (0, 0)
@@ -66,7 +66,7 @@ ANSWERED = control_word(2, WANTED), done(2)
         (CANCELLED, OPEN, "wanted again"),
     ],
 )
-def test_what_no_steps_of_the_table_lead_to_is_told(
+def test_a_state_that_the_table_cannot_reach_is_reported(
     before: tuple[int, int], after: tuple[int, int], complaint_text: str
 ) -> None:
     assert complaint_text in (complaint(before, after) or "")
@@ -99,7 +99,7 @@ def test_looks_follow_every_slot_of_a_segment() -> None:
         (State.FREE, 1, set(State)),
     ],
 )
-def test_where_a_slot_may_be_is_what_the_table_says(
+def test_reachable_states_are_those_of_the_table(
     state: State, publishes: int, states: set[State]
 ) -> None:
     assert reachable(state, publishes) == states

@@ -125,7 +125,7 @@ def test_the_extension_takes_only_aligned_words(tmp_path: Path) -> None:
         made.__init__(memoryview(array("Q", [2])))
 
 
-def test_what_watches_words_keeps_their_memory(operations: ModuleType) -> None:
+def test_a_view_on_words_keeps_their_memory(operations: ModuleType) -> None:
     words = memoryview(array("Q", [7]))
     loads = operations.AcquiringWords(words)
     del words

@@ -56,7 +56,7 @@ class Traces:
     dropped: Final = {"overwritten": 1, "failed": 2}
 
 
-def test_what_became_of_traces_is_told_where_requests_are_traced() -> None:
+def test_metrics_of_traces_are_there_if_requests_are_traced() -> None:
     segment = CollectorHarness(eager()).segment
     (off, on) = (
         encoded(EngineMetrics(segment, "1", traces=traces).collect({}), "")[0].decode()
@@ -126,7 +126,7 @@ def test_a_request_is_in_flight_from_lane_to_answer() -> None:
     assert found["ringbatch_model_instances_total", "m", "1"] == 2
 
 
-def test_the_sizes_of_batches_add_up_to_what_was_dispatched_whoever_ran_before() -> None:
+def test_the_sizes_of_batches_add_up_to_the_dispatched_ones_after_any_model() -> None:
     """A worker's place may have counted for a model that was unloaded."""
     harness = CollectorHarness(eager(max_batch_size=4)).begin()
     worker = harness.segment.layout.worker_counters(0)
@@ -182,7 +182,7 @@ def counted_by(harness: CollectorHarness, worker: int, *series: Series) -> None:
     OwnMetrics(segment.memory, segment.layout.own_metrics(worker)).begin(series)
 
 
-def test_what_models_count_is_added_up_and_gauges_are_of_workers_that_run() -> None:
+def test_model_counters_add_up_and_gauges_are_of_running_workers() -> None:
     harness = CollectorHarness(eager(workers=(0, 1, 2)))
     segment = harness.segment
     account = segment.models[0].account
@@ -214,7 +214,7 @@ def test_what_models_count_is_added_up_and_gauges_are_of_workers_that_run() -> N
     }
 
 
-def test_a_metric_that_is_another_by_now_is_what_the_workers_that_run_say() -> None:
+def test_a_redefined_metric_is_that_of_the_running_workers() -> None:
     harness = CollectorHarness(eager(workers=(0, 1)))
     segment = harness.segment
     account = segment.models[0].account

@@ -169,7 +169,7 @@ def test_that_a_file_differs_stands_in_the_table_until_it_is_loaded(tmp_path: Pa
     assert not engine.entry(SERVING).file_differs
 
 
-def test_a_further_worker_is_given_what_the_others_have(tmp_path: Path) -> None:
+def test_a_further_worker_gets_the_file_of_the_others(tmp_path: Path) -> None:
     path = tmp_path / "m.py"
     path.write_text("1")
     engine = Engine(model(path=path))
@@ -178,7 +178,7 @@ def test_a_further_worker_is_given_what_the_others_have(tmp_path: Path) -> None:
     assert engine.files == {1: engine.live.served.files[engine.entry(SERVING).reference]}
 
 
-def test_what_cannot_change_is_named_and_a_wrong_configuration_changes_nothing() -> None:
+def test_an_unchangeable_setting_is_named_and_a_wrong_configuration_changes_nothing() -> None:
     engine = Engine(model())
     engine.want(model(), port=1, frontends=9)
     engine.order()
@@ -200,7 +200,7 @@ def test_what_cannot_change_is_named_and_a_wrong_configuration_changes_nothing()
     assert engine.live.served.models[engine.entry(SERVING).reference].timeout_s == 7.0
 
 
-def test_what_cannot_change_is_no_failure_of_an_order_for_one_model() -> None:
+def test_an_unchangeable_setting_fails_no_order_for_one_model() -> None:
     engine = Engine(model())
     engine.want(model(timeout_s=7.0), port=1)
     engine.order(Order("load", "m"))
@@ -220,7 +220,7 @@ def test_orders_wait_for_their_turn_up_to_a_number_and_hear_of_the_end() -> None
     engine.advance()
 
 
-def test_what_an_earlier_collector_says_twice_does_no_harm() -> None:
+def test_a_repeated_message_of_an_earlier_collector_does_no_harm() -> None:
     engine = Engine(model())
     engine.order(Order("load", "m"))
     engine.open(1)

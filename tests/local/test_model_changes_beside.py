@@ -78,7 +78,7 @@ def test_a_model_is_scaled_while_an_order_loads_another() -> None:
     assert ("b", "1", SERVING, (1, 3)) in engine.table()
 
 
-def test_what_is_undone_of_one_model_leaves_what_an_order_loads_of_another() -> None:
+def test_undoing_one_models_change_leaves_an_order_for_another() -> None:
     engine = Engine(elastic("a"), elastic("b"), spare=4)
     engine.order(Order("load", "a"))
     engine.open(2)
@@ -116,7 +116,7 @@ def test_a_model_that_is_unloaded_is_scaled_first() -> None:
     assert not engine.live.can_scale(gone)
 
 
-def test_a_change_of_the_files_is_told_while_a_model_is_scaled(tmp_path: Path) -> None:
+def test_a_change_of_the_files_is_reported_while_a_model_is_scaled(tmp_path: Path) -> None:
     (path := tmp_path / "m.py").write_text("1")
     engine = Engine(elastic("a", path), elastic("b"), spare=4)
     scale(engine, "a", 2)
@@ -135,7 +135,7 @@ def test_a_change_of_the_files_is_told_while_a_model_is_scaled(tmp_path: Path) -
     assert engine.live.served.differing == set()
 
 
-def test_a_fault_undoes_all_that_is_under_way_and_everybody_is_told() -> None:
+def test_a_fault_undoes_all_changes_under_way_and_every_caller_hears_of_it() -> None:
     engine = Engine(elastic("a"), elastic("b"), elastic("c"), spare=6)
     scale(engine, "a", 2)
     scale(engine, "b", 2)

@@ -91,7 +91,7 @@ def test_a_collector_that_never_says_that_a_model_is_loaded_fails_the_change() -
     assert engine.table() == [("m", "1", SERVING, (0,))]
 
 
-def test_what_fails_as_nobody_expects_is_given_up_and_the_next_has_its_turn(
+def test_an_unexpected_failure_gives_the_change_up_and_the_next_has_its_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     engine = Engine(model())
@@ -126,7 +126,7 @@ def test_a_change_for_which_there_never_is_room_is_refused() -> None:
     assert "it needs 2 more workers; there is room for 2, and 1 are in use" in report.lines[0]
 
 
-def test_a_table_without_room_leaves_what_serves() -> None:
+def test_a_table_without_room_leaves_the_serving_models() -> None:
     engine = Engine(model(), spare=1)
     room = engine.segment.layout.model_table_bytes
     engine.order(Order("load", "m"))
@@ -147,7 +147,7 @@ def test_one_model_that_fails_does_not_keep_the_others() -> None:
     assert engine.table() == [("m", "1", SERVING, (0,)), ("b", "1", SERVING, (1,))]
 
 
-def test_who_could_not_be_ended_is_when_the_change_is_given_up() -> None:
+def test_an_unendable_process_is_ended_when_the_change_is_given_up() -> None:
     """A fault while a change that has failed is undone leaves no process behind."""
     engine = Engine(model(workers=2))
     engine.order(Order("load", "m"))
@@ -180,7 +180,7 @@ class Process:
         self.signals.append(number)
 
 
-def test_what_cannot_even_be_undone_is_no_more_to_be_given_up_alone(
+def test_a_change_that_cannot_be_undone_cannot_be_given_up_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     engine = Engine(model())
@@ -200,7 +200,7 @@ def test_what_cannot_even_be_undone_is_no_more_to_be_given_up_alone(
     assert [report.end for report in engine.reports] == ["failed"]
 
 
-def test_what_is_switched_and_not_settled_is_no_more_to_be_given_up_alone(
+def test_a_switched_unsettled_change_cannot_be_given_up_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     engine = Engine(model())

@@ -50,7 +50,7 @@ def test_each_request_is_counted_by_its_own_wait() -> None:
     assert found.wait_ns == 3 * FINEST_NS + 1
 
 
-def test_who_runs_again_has_waited_once() -> None:
+def test_a_request_that_runs_again_has_waited_once() -> None:
     segment = local_segment(spec())
     counters = Accounts(segment.words, segment.layout).of(0)
     counters.dispatched((0, 0), 5, Reason.IDLE, 2)
@@ -63,7 +63,7 @@ def test_who_runs_again_has_waited_once() -> None:
     )
 
 
-def test_what_a_batch_took_is_counted_for_each_of_its_requests() -> None:
+def test_the_time_of_a_batch_is_counted_for_each_of_its_requests() -> None:
     segment = local_segment(spec())
     Accounts(segment.words, segment.layout).of(0).ran(3, 7, Spent(10, 20, 30, 1, 2))
     found = Counted(segment.words, segment.layout, 0)
@@ -88,7 +88,7 @@ def test_the_next_collector_counts_on() -> None:
     assert Counted(segment.words, segment.layout, 0).batches[Reason.FULL] == 2
 
 
-def test_what_takes_a_place_inherits_nothing_and_what_comes_late_is_nobodys() -> None:
+def test_a_reused_place_inherits_nothing_and_late_counts_are_dropped() -> None:
     segment = local_segment(spec())
     accounts = Accounts(segment.words, segment.layout)
     late = accounts.of(0)

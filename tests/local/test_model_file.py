@@ -64,7 +64,7 @@ def test_while_the_file_lies_there_it_is_read_there(path: Path) -> None:
 
 
 @CHANGES
-def test_a_small_file_is_served_whatever_becomes_of_it(
+def test_a_small_file_is_served_after_any_change_of_it(
     path: Path, change: Callable[[Path], None]
 ) -> None:
     file = ModelFile(path)
@@ -96,7 +96,7 @@ def test_a_large_file_that_is_written_over_is_refused_in_words(
 
 
 @pytest.mark.parametrize("copied", [True, False])
-def test_a_link_is_served_as_what_it_led_to(
+def test_a_link_is_served_as_its_first_target(
     path: Path, monkeypatch: pytest.MonkeyPatch, copied: bool
 ) -> None:
     monkeypatch.setattr(model_file, "COPIED_BYTES", len(OLD) * copied)
@@ -136,7 +136,7 @@ def test_where_there_is_no_file_the_worker_says_so(tmp_path: Path) -> None:
         )
 
 
-def test_what_is_no_plain_file_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_special_file_is_not_waited_for(tmp_path: Path) -> None:
     pipe = tmp_path / "m.py"
     os.mkfifo(pipe)
     assert ModelFile(pipe).fds == ()
@@ -164,7 +164,7 @@ def test_no_child_of_a_model_inherits_it(path: Path) -> None:
     assert not os.get_inheritable(fd)
 
 
-def test_a_model_file_runs_from_what_is_kept_of_it(tmp_path: Path) -> None:
+def test_a_model_file_runs_from_its_kept_copy(tmp_path: Path) -> None:
     (tmp_path / "beside_it.py").write_text("VALUE = 7\n")
     path = tmp_path / "m.py"
     path.write_text("import beside_it\ndef predict(x): return [beside_it.VALUE, __file__]\n")
@@ -177,7 +177,7 @@ def test_a_model_file_runs_from_what_is_kept_of_it(tmp_path: Path) -> None:
     assert import_model(path).predict([]) == "another"
 
 
-def test_the_watch_tells_of_what_differs_until_that_is_known(
+def test_the_watch_reports_differing_files_until_that_is_known(
     path: Path, wait_until: Callable[..., Any]
 ) -> None:
     files = {3: ModelFile(path), 4: ModelFile(Path(__file__))}

@@ -34,7 +34,7 @@ def test_a_table_holds_from_the_moment_it_is_published() -> None:
     assert table.read() == (number + 2, ONE)
 
 
-def test_what_is_published_until_the_store_of_the_number_is_not_seen() -> None:
+def test_a_new_table_is_unseen_until_its_number_is_stored() -> None:
     segment, table = padded()
     number = table.number
     table.publish(TWO)

@@ -162,7 +162,7 @@ def test_of_two_busy_workers_the_one_that_ends_first_gets_it() -> None:
     assert [len(harness.workers[n].tasks()) for n in (long, 1 - long)] == [1, 2]
 
 
-def test_what_runs_again_goes_before_what_has_not_run() -> None:
+def test_retried_requests_go_before_new_ones() -> None:
     harness = harness_of(eager(workers=(0, 1)))
     now_ns = 2 * RUN
     for number in (0, 1):
@@ -197,7 +197,7 @@ def test_a_deadline_that_is_no_longer_there_does_not_close_the_next_batch() -> N
     assert harness.step(4_700) == 4_550 + 1_000
 
 
-def test_what_runs_again_is_joined_by_nothing_and_joins_nothing() -> None:
+def test_a_retried_batch_joins_no_other() -> None:
     harness = harness_of(eager())
     began_ns = running(harness)
     harness.workers[0].tasks()
@@ -278,7 +278,7 @@ def test_learned_sizes_outlive_a_change_of_the_table() -> None:
     assert model.policy.sizes == (1, 2, 4)
 
 
-def test_a_new_collector_expects_the_end_of_what_workers_run() -> None:
+def test_a_new_collector_expects_the_end_of_running_batches() -> None:
     harness = harness_of(eager())
     began_ns = running(harness)
     harness.workers[0].tasks()

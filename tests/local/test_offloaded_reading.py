@@ -218,7 +218,7 @@ def test_it_goes_on_with_the_time_that_it_was_accepted() -> None:
     asyncio.run(asked())
 
 
-def test_who_leaves_meanwhile_is_counted_once_and_nothing_is_read() -> None:
+def test_a_client_that_leaves_during_the_reading_is_counted_once_and_nothing_is_read() -> None:
     async def asked() -> None:
         case = Case(typed())
         call = case.v1(b"not to be read")
@@ -233,7 +233,7 @@ def test_who_leaves_meanwhile_is_counted_once_and_nothing_is_read() -> None:
     asyncio.run(asked())
 
 
-def test_who_leaves_afterwards_gives_the_slot_back() -> None:
+def test_a_client_that_leaves_afterwards_gives_the_slot_back() -> None:
     async def asked() -> None:
         case = Case(typed())
         call = case.v1()
@@ -254,7 +254,7 @@ def test_who_leaves_afterwards_gives_the_slot_back() -> None:
         (b"{", 400, "can't unmarshal body"),
     ],
 )
-def test_what_cannot_be_read_is_told_once(text: bytes, status: int, words: str) -> None:
+def test_an_unreadable_body_is_answered_once(text: bytes, status: int, words: str) -> None:
     async def asked() -> None:
         case = Case(typed())
         assert case.v1(text) is not None
@@ -303,7 +303,7 @@ def test_a_deadline_holds_while_others_are_read() -> None:
     asyncio.run(asked())
 
 
-def test_who_waits_no_more_is_refused_at_once() -> None:
+def test_a_request_whose_time_is_over_is_refused_at_once() -> None:
     async def asked() -> None:
         case = Case(typed())
         assert case.v1(timeout_ns=-1) is None

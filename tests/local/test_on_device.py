@@ -104,7 +104,7 @@ def test_the_pace_has_the_time_of_copies_and_the_number_of_sizes(graphs: str, si
     assert found.run.copies_ns(6) > 0
 
 
-def test_what_the_models_load_has_begun_is_waited_for_first() -> None:
+def test_work_that_the_models_load_has_begun_is_awaited_first() -> None:
     calls: list[str] = []
 
     class Noting(PlayedDevice):
@@ -267,7 +267,7 @@ def test_a_model_without_a_device_is_left_alone() -> None:
     assert placed(model, spec(0, [X], [Y]), memory, 0, **more) is None
 
 
-def test_what_a_worker_runs_goes_through_the_device() -> None:
+def test_a_workers_batches_go_through_the_device() -> None:
     device = of(lambda x, n: x * n[:, None])
     inputs = (X, N)
     entry = spec(0, inputs, [Y], max_batch_size=4)

@@ -221,21 +221,21 @@ def test_an_end_is_seen_and_counted_once(
         of_nobody,
     ],
 )
-def test_an_end_says_whose_the_request_was(act: Callable[[Seen], None]) -> None:
+def test_an_outcome_has_the_account_of_its_request(act: Callable[[Seen], None]) -> None:
     harness = Seen()
     harness.account = account_word(5, PriorityClass.BULK)
     act(harness)
     assert harness.only().account == harness.account
 
 
-def test_who_asks_for_a_model_that_there_is_not_is_counted_without_its_name() -> None:
+def test_a_request_for_an_unknown_model_is_counted_without_its_name() -> None:
     harness = Seen()
     of_nobody(harness)
     assert harness.counts() == {("", Protocol.V1, "404"): 1}
     assert harness.only().tally.name == ""
 
 
-def test_an_end_says_what_the_slot_says_and_how_long_it_took() -> None:
+def test_an_outcome_has_the_slots_stamps_and_its_duration() -> None:
     harness = Seen()
     answered(harness)
     ending = harness.only()
@@ -251,14 +251,14 @@ def test_the_instances_of_all_parts_are_counted() -> None:
     assert ends_of(harness.segment, [0])[0].instances == 5
 
 
-def test_a_failure_that_kserve_answers_with_200_is_counted_as_what_it_is() -> None:
+def test_a_failure_that_kserve_answers_with_200_is_counted_as_500() -> None:
     harness = Seen(kserve_errors=True)
     failed(Status.MODEL_FAILED)(harness)
     assert harness.replies.got[0][0] == 200
     assert harness.counts() == {(harness.name, Protocol.V1, "500"): 1}
 
 
-def test_an_answer_that_cannot_be_put_together_is_told_and_counted() -> None:
+def test_an_answer_that_cannot_be_put_together_is_logged_and_counted() -> None:
     harness = Seen()
     harness.predict(0, [1, 2, 3, 4, 5])
     harness.loop.turn()

@@ -57,7 +57,7 @@ except IndexError:
 
 
 @pytest.mark.parametrize("act", ACTS)
-def test_the_words_of_a_worker_stand_in_the_log_whatever_its_model_does(act: str) -> None:
+def test_a_workers_lines_are_in_the_log_after_any_act_of_its_model(act: str) -> None:
     command = [sys.executable, "-P", "-c", PROGRAM.format(act=ACTS[act])]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert re.search(r" ringbatch worker m/0 \[\d+\] INFO begun$", done.stderr, re.M)

@@ -67,7 +67,7 @@ def test_the_words_say_whether_all_slots_are_used_up_or_the_share_of_a_model() -
     assert case.count(LaneCounter.REFUSED_AT_SHARE) == 0
 
 
-def test_what_is_given_up_keeps_the_slots_of_its_own_model_and_no_other() -> None:
+def test_an_abandoned_request_keeps_a_slot_of_its_own_model_only() -> None:
     case = Case()
     for _ in range(MOST):
         assert case.ask(SLOW) == 0
@@ -82,7 +82,7 @@ def test_what_is_given_up_keeps_the_slots_of_its_own_model_and_no_other() -> Non
     assert [case.ask(SLOW) for _ in range(MOST)] == [0] * MOST
 
 
-def test_a_request_in_parts_finds_what_one_model_may_have_and_no_more() -> None:
+def test_a_request_in_parts_finds_the_share_of_one_model_and_no_more() -> None:
     case = Case(typed(), IDLE)
     double = case.service.model("double").spec
     cap = double.max_batch_size
@@ -96,7 +96,7 @@ def test_a_request_in_parts_finds_what_one_model_may_have_and_no_more() -> None:
     assert case.ask(IDLE) == 0
 
 
-def test_two_streams_fit_into_what_one_model_may_have() -> None:
+def test_two_streams_fit_into_the_share_of_one_model() -> None:
     case = Case()
     inference = Inference(case.service)
     aside = case.lane.lane_bytes // 8
@@ -125,7 +125,7 @@ def test_models_that_come_and_go_divide_the_slots_anew() -> None:
     assert case.count(LaneCounter.REFUSED_AT_SHARE) == 0
 
 
-def test_what_is_loaded_in_the_place_of_a_model_has_no_more_slots_than_that() -> None:
+def test_a_model_loaded_in_anothers_place_has_no_more_slots() -> None:
     case = Case()
     assert [case.ask(SLOW) for _ in range(MOST)] == [0] * MOST
     again = replace(SLOW, generation=1)

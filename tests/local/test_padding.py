@@ -206,7 +206,7 @@ def test_every_input_has_a_padding_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("edges", [(), (8,)])
-def test_a_model_may_be_told_the_true_lengths(edges: tuple[int, ...]) -> None:
+def test_a_model_may_take_the_true_lengths(edges: tuple[int, ...]) -> None:
     def predict(counts: Any, ids: Any) -> Any:
         return np.array([row[:n].sum() for n, row in zip(counts, ids, strict=True)])
 
@@ -228,7 +228,7 @@ def test_lengths_and_rows_are_padded_together() -> None:
     assert harness.shapes() == [[(8, 4)]]
 
 
-def test_what_cannot_be_cut_again_is_not_padded() -> None:
+def test_an_output_that_cannot_be_cut_again_is_not_padded() -> None:
     other = Tensor("other", "INT64", [-1])
     harness = Harness(as_tokens, [IDS, other], [TOKENS], edges=(4,))
     replies = harness.run(harness.send([[1, 2]], [[1, 2, 3]]))
@@ -277,7 +277,7 @@ def test_an_output_of_another_length_cannot_be_cut() -> None:
     assert b"has shape [1, 3, 2] for inputs that were padded to 8" in reply.data
 
 
-def test_only_whose_own_answer_is_no_number_fails() -> None:
+def test_only_the_request_with_nan_in_its_own_answer_fails() -> None:
     """NaN in the padding belongs to no answer."""
 
     def predict(ids: Any) -> Any:
@@ -291,7 +291,7 @@ def test_only_whose_own_answer_is_no_number_fails() -> None:
     assert bad.answer.status is Status.MODEL_FAILED
 
 
-def test_only_whose_own_numbers_are_beyond_the_type_fails() -> None:
+def test_only_the_request_with_its_own_numbers_beyond_the_type_fails() -> None:
     bytes_of = Tensor("bytes", "UINT8", [-1])
     harness = Harness(
         lambda ids: np.where(ids, ids, 999).astype("u4"), [IDS], [bytes_of], edges=(8,)
@@ -335,7 +335,7 @@ def test_a_model_that_is_not_made_for_it_is_refused(
         padding(model, **arguments)
 
 
-def test_floats_are_padded_with_what_comes_nearest() -> None:
+def test_floats_are_padded_with_the_nearest_value() -> None:
     model = Model((Tensor("x", "FP16", [-1]),), (SUM,), lambda: None, total)
     _, found = padding(model, (), {"x": 0.1}, "")
     assert found.values[0] == np.float16(0.1)
@@ -355,7 +355,7 @@ requests = st.lists(
     st.lists(st.integers(1, 12), max_size=3, unique=True).map(sorted),
     st.lists(st.integers(1, 30), max_size=3, unique=True).map(sorted),
 )
-def test_whatever_the_shape_everybody_gets_what_it_would_get_alone(
+def test_each_request_gets_its_unbatched_answer_in_any_shape(
     sent: list[list[list[int]]], edges: list[int], sizes: list[int]
 ) -> None:
     harness = Harness(

@@ -37,7 +37,7 @@ class Links(HTMLParser):
         self.inline += [key for key in named if key == "style" or key.startswith("on")]
 
 
-def test_the_page_asks_for_nothing_but_what_is_shipped_with_it() -> None:
+def test_the_page_requests_only_files_that_are_shipped_with_it() -> None:
     asked = client()
     answer = asked.simulate_get("/")
     assert answer.status_code == 200
@@ -57,7 +57,7 @@ MEDIA = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg":
 @pytest.mark.parametrize(
     "name", [file.name for file in files("ringbatch.frontend.page").joinpath("assets").iterdir()]
 )
-def test_a_part_says_what_it_is_and_is_not_sent_twice(name: str) -> None:
+def test_a_part_has_its_media_type_and_is_not_sent_twice(name: str) -> None:
     path, asked = "/" if name == "page.html" else f"/assets/{name}", client()
     answer = asked.simulate_get(path)
     assert answer.headers["content-type"].startswith(MEDIA.get(name.split(".")[-1], "text/plain"))
@@ -96,7 +96,7 @@ def test_other_paths_are_nowhere() -> None:
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/v2/health/live", "/v2/health/ready"])
-def test_what_is_asked_with_head_is_answered_as_with_get_without_its_body(path: str) -> None:
+def test_head_is_answered_as_get_without_its_body(path: str) -> None:
     asked = client()
     whole, head = asked.simulate_get(path), asked.simulate_head(path)
     assert (head.status_code, head.content) == (whole.status_code, b"")

@@ -113,7 +113,7 @@ def test_a_proxy_on_this_host_and_a_name_of_another_site_open_nothing(keys: ApiK
     assert from_afar(None, "/", None, near, "evil.example").status_code == 200
 
 
-def test_who_asks_over_http_1_0_on_this_host_is_taken_for_a_proxy(keys: ApiKeys) -> None:
+def test_a_client_with_http_1_0_on_this_host_counts_as_a_proxy(keys: ApiKeys) -> None:
     def asked(path: str, version: str, **headers: str) -> int:
         answer: Any = client(keys).simulate_get(
             path, headers=headers, remote_addr="127.0.0.1", host="127.0.0.1", http_version=version
@@ -163,5 +163,5 @@ def test_a_host_header_names_this_host_or_another(host: str | None, own: bool) -
         (f"bAsIc  {base64.b64encode(b':p:q').decode()}", "p:q"),
     ],
 )
-def test_what_somebody_typed_is_read(header: str | None, password: str) -> None:
+def test_a_typed_password_is_read(header: str | None, password: str) -> None:
     assert basic_password(header) == password

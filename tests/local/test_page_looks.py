@@ -37,7 +37,7 @@ def looking(segment: Segment) -> tuple[LiveFeed, Subscribers]:
     return LiveFeed(segment, subscribers, {"version": "1.2.3"}), subscribers
 
 
-def test_each_look_is_told_and_the_second_one_says_what_happened() -> None:
+def test_each_look_is_published_and_the_second_one_has_the_events() -> None:
     async def test() -> None:
         segment = engine()
         live, subscribers = looking(segment)
@@ -79,7 +79,7 @@ def test_looks_become_rare_where_they_cost_much() -> None:
     assert live.look(101 * S, WALL_MS) == pytest.approx(4.0)
 
 
-def test_a_look_that_fails_is_said_once_and_the_next_one_may_succeed(
+def test_a_failing_look_is_logged_once_and_the_next_one_may_succeed(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     segment = engine()
@@ -93,7 +93,7 @@ def test_a_look_that_fails_is_said_once_and_the_next_one_may_succeed(
     assert "state" in subscribers.latest
 
 
-def test_the_slowest_are_told_to_programs_too() -> None:
+def test_programs_get_the_slowest_requests_too() -> None:
     segment = engine(spec(0, name="a"))
     app = TestClient(create_control_app(segment, "1.2.3", Subscribers(History())))
     assert app.simulate_get("/slowest").json == {"slowest": []}
@@ -110,7 +110,7 @@ def test_the_slowest_are_told_to_programs_too() -> None:
     assert len(first["batch"]) == 36
 
 
-def test_what_loads_does_not_take_the_name_of_what_serves() -> None:
+def test_a_loading_model_does_not_take_the_name_of_a_serving_one() -> None:
 
     serving = spec(0, name="a")
     loading = replace(serving, index=1, workers=(1,), state=LOADING)

@@ -28,7 +28,7 @@ def named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Segment, "serving_lanes", lambda _: 1)
 
 
-def test_who_comes_is_told_the_past_and_how_things_are_and_then_what_is_new() -> None:
+def test_a_new_subscriber_gets_the_past_the_state_and_then_news() -> None:
     async def test() -> None:
         subscribers = Subscribers(History())
         subscribers.publish(10, b"one.", state=b"old;")
@@ -45,7 +45,7 @@ def test_who_comes_is_told_the_past_and_how_things_are_and_then_what_is_new() ->
     run(test())
 
 
-def test_who_comes_back_is_told_what_it_missed_alone() -> None:
+def test_a_returning_subscriber_gets_the_missed_events_alone() -> None:
     async def test() -> None:
         subscribers = Subscribers(History())
         for at_ms in (10, 20, 30):
@@ -56,7 +56,7 @@ def test_who_comes_back_is_told_what_it_missed_alone() -> None:
     run(test())
 
 
-def test_a_long_past_is_told_in_pieces() -> None:
+def test_a_long_past_is_sent_in_pieces() -> None:
     async def test() -> None:
         subscribers = Subscribers(History())
         for at_ms in range(1, 10):
@@ -89,7 +89,7 @@ def test_one_too_many_is_refused_in_words_and_one_that_left_makes_room() -> None
     run(test())
 
 
-def test_a_connection_that_is_closed_is_told_to_its_watcher() -> None:
+def test_a_closed_connection_is_reported_to_its_watcher() -> None:
     async def test() -> None:
         subscribers, exchanges = Subscribers(History()), set[Any]()
         subscriber = subscribers.admit(0, exchanges)
@@ -220,7 +220,7 @@ def test_one_that_takes_all_of_it_is_never_dropped_for_its_age() -> None:
         ({"Last-Event-ID": str(1 << 60)}, "", "1.2.3."),
     ],
 )
-def test_the_stream_goes_on_from_what_is_known(
+def test_the_stream_goes_on_behind_the_known_events(
     headers: dict[str, str], query: str, known: str
 ) -> None:
     async def test() -> None:

@@ -111,7 +111,7 @@ def test_one_number_that_company_changes_is_found_in_its_row(counts: Path) -> No
     assert line.startswith("output bare: largest difference 1, relative inf; sample 4 in a batch")
 
 
-def test_a_model_that_returns_the_same_memory_each_time_is_compared_with_what_it_was(
+def test_a_model_that_returns_the_same_memory_each_time_is_compared_by_copies(
     counts: Path,
 ) -> None:
     out = np.zeros((4, 3), "<f4")

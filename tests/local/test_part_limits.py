@@ -191,7 +191,7 @@ def test_a_request_for_one_answer_has_no_limits() -> None:
     assert harness.replies.got[0][0] == 200
 
 
-def test_what_has_come_is_not_late_however_late_the_frontend_looks() -> None:
+def test_a_part_that_has_come_is_not_late_even_if_the_frontend_looks_late() -> None:
     parted = Parted(first_part_timeout_ns=SECOND_NS, part_gap_timeout_ns=SECOND_NS)
     parted.part(1)
     # The doorbell and the timer come together, and the timer is first.
@@ -324,7 +324,7 @@ def expecting(harness: FrontendHarness, runs: int, run_s: float) -> None:
     ],
 )
 @pytest.mark.parametrize("fields", [{}, {"max_batch_size": 1, "places": 4}], ids=["batch", "rows"])
-def test_what_would_wait_too_long_for_its_first_part_is_refused_at_once(
+def test_a_request_that_would_wait_too_long_for_its_first_part_is_refused(
     fields: dict[str, Any], runs: int, limits: PartLimits, refused: bool
 ) -> None:
     harness = FrontendHarness(untyped(in_parts=True, **fields))

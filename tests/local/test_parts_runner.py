@@ -89,7 +89,7 @@ def test_parts_are_there_before_the_model_goes_on() -> None:
     assert harness.wakes == [0] * 4
 
 
-def test_who_wants_no_parts_gets_them_joined() -> None:
+def test_a_client_that_wants_no_parts_gets_them_joined() -> None:
     harness = PartsHarness(words)
     whole, streamed = (
         harness.send_json('["a","b"]', rows=2),
@@ -101,7 +101,7 @@ def test_who_wants_no_parts_gets_them_joined() -> None:
     assert len(harness.parts(streamed)) == 3
 
 
-def test_of_what_cannot_be_joined_the_last_part_counts() -> None:
+def test_of_parts_that_cannot_be_joined_the_last_one_counts() -> None:
     harness = PartsHarness(numbers)
     (reply,) = harness.run(harness.send_json("[1]"))
     assert harness.value(reply) == [12]
@@ -201,7 +201,7 @@ def test_only_so_many_parts_wait() -> None:
     assert len(made) < 2 * MOST_WAITING, "nobody waits for more of it"
 
 
-def test_what_raises_behind_a_part_fails_those_who_have_it() -> None:
+def test_an_error_behind_a_part_fails_the_requests_that_have_it() -> None:
     def predict(instances: list[str]) -> Iterator[list[str]]:
         yield instances
         raise ValueError("no more")
@@ -213,7 +213,7 @@ def test_what_raises_behind_a_part_fails_those_who_have_it() -> None:
     assert harness.parts(begun) == [b'["a"]']
 
 
-def test_what_raises_before_a_part_is_run_again_without_the_guilty() -> None:
+def test_an_error_before_a_part_runs_the_others_again() -> None:
     def predict(instances: list[str]) -> Iterator[list[str]]:
         if "bad" in instances:
             raise ValueError("a bad one")

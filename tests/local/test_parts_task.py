@@ -55,7 +55,7 @@ def test_enough_parts_may_come_with_the_answer() -> None:
     assert parted.ends_counted() == (1, 1, 0)
 
 
-def test_who_has_had_enough_is_not_told_of_a_deadline() -> None:
+def test_a_client_that_has_had_enough_hears_of_no_deadline() -> None:
     parted = Parted(enough=1)
     parted.part(1)
     parted.collect()

@@ -97,7 +97,7 @@ class Passing:
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "POST", "GET"])
 @pytest.mark.parametrize("read", ["nothing", "a part", "all"])
-def test_no_body_is_sent_a_second_time_as_what_is_left_of_it(method: str, read: str) -> None:
+def test_no_body_is_sent_a_second_time_as_its_own_rest(method: str, read: str) -> None:
     """Some releases of aiohttp repeat requests that may be repeated."""
     pieces = [b"a" * 1000, b"b" * 1000]
 
@@ -115,7 +115,7 @@ def test_no_body_is_sent_a_second_time_as_what_is_left_of_it(method: str, read: 
 
 
 @scenario
-async def test_what_has_no_body_is_asked_again() -> None:
+async def test_a_request_without_a_body_is_sent_again() -> None:
     behind = Behind()
     async with behind.passing() as passing:
         for method in ("GET", "GET", "PUT", "DELETE"):

@@ -58,7 +58,7 @@ def test_nobody_waits_for_a_reader_that_is_behind(ends: Ends, size: int) -> None
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_what_was_passed_outlives_the_process_that_passed_it(ends: Ends) -> None:
+def test_a_passed_message_outlives_the_process_that_passed_it(ends: Ends) -> None:
     reader, writer = ends
     other = writer.dup()
     assert send(other, bytes(MOST_BYTES + 1))
@@ -195,7 +195,7 @@ def test_records_that_are_made_are_passed_on_when_later_ones_fail() -> None:
     assert process.lane.gathered_payloads == 0
 
 
-def test_the_next_owner_of_a_lane_counts_what_a_dead_one_had_gathered() -> None:
+def test_the_next_owner_of_a_lane_counts_the_events_that_a_dead_one_had_gathered() -> None:
     process = Gatherer()
     process.put(b"ab")
     process.gathering.flush()

@@ -169,7 +169,7 @@ def test_a_request_ends_with_its_answer_at_its_deadline_or_with_an_error(way: Wa
 
 
 @pytest.mark.parametrize("way", WAYS, ids=NAMES)
-def test_the_model_limits_what_a_client_would_wait(way: Way) -> None:
+def test_the_model_limits_a_clients_timeout(way: Way) -> None:
     case = Case()
     for timeout_ns in (0, 2 * TIMEOUT_NS):
         assert way(case, timeout_ns) is not None

@@ -42,7 +42,7 @@ class Harness:
     st.lists(st.integers(1, 4), max_size=3),
     st.lists(st.tuples(st.integers(1, 3), st.integers(0, PLACES // 2)), min_size=1, max_size=5),
 )
-def test_what_lies_anywhere_is_written_as_a_copy_of_it_is(
+def test_values_at_any_place_are_written_as_a_copy_of_them_is(
     datatype: str, shape: list[int], results: list[tuple[int, int]]
 ) -> None:
     harness = Harness(shape, datatype)
@@ -62,7 +62,7 @@ def test_the_last_place_of_the_memory_is_one() -> None:
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
-def test_what_json_has_no_word_for_goes_the_usual_way(number: float) -> None:
+def test_values_that_json_cannot_express_go_the_usual_way(number: float) -> None:
     harness = Harness([2])
     offset = harness.put(1, np.array([1, number], "<f4").tobytes())
     assert harness.placed.write(1, offset, 8, BATCH_ID) is None

@@ -157,7 +157,7 @@ def site() -> Iterator[Site]:
 
 
 @pytest.mark.parametrize("number", REFUSED)
-def test_what_cannot_be_started_is_tried_later_and_later_until_it_can(
+def test_a_failing_start_is_retried_with_growing_waits_until_it_succeeds(
     site: Site, number: int
 ) -> None:
     site.managed.ever_ready = True
@@ -204,7 +204,7 @@ def test_one_that_says_nothing_for_too_long_is_ended_in_two_steps(site: Site) ->
     assert site.happened == ["started", "ended", "started"]
 
 
-def test_one_that_has_said_why_it_ends_gets_seconds_for_it_not_what_its_start_may_take(
+def test_a_process_that_gave_its_reason_gets_seconds_to_end(
     site: Site,
 ) -> None:
     """A thread of the model's may keep it from ending by itself, and its reason is what counts."""
@@ -279,7 +279,9 @@ def test_one_that_makes_no_sense_is_ended_and_heard_no_more(site: Site) -> None:
     assert site.happened == ["started", "ended", "started"]
 
 
-def test_a_fault_in_what_it_said_ends_it_alone(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_in_handling_a_message_ends_its_process_alone(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fault(*_: Any) -> None:
         raise ZeroDivisionError
 
@@ -304,7 +306,7 @@ def test_when_stopping_nobody_is_started_and_nothing_is_awaited_for_ever(site: S
     assert site.managed.restart_ns is None
 
 
-def test_who_cannot_be_told_to_end_keeps_nobody_from_being_ended(site: Site) -> None:
+def test_a_process_that_cannot_be_signalled_keeps_no_other_from_being_ended(site: Site) -> None:
     def fault(number: signal.Signals) -> None:
         if number == signal.SIGTERM:
             raise ZeroDivisionError

@@ -173,7 +173,7 @@ def test_parts_of_a_request_are_padded_to_the_longest_of_all() -> None:
 
 
 @pytest.mark.parametrize("name", ["FP32", "BF16", "FP16", "BOOL", "UINT8", "BYTES"])
-def test_every_datatype_is_padded_with_what_it_says(name: str) -> None:
+def test_every_datatype_is_padded_with_its_padding_value(name: str) -> None:
     wanted = {"BOOL": True, "BYTES": "z"}.get(name, 3)
     own: list[list[Any]] = [["a"], ["b", "c"]] if name == "BYTES" else [[0], [1, 0]]
     dtype = {"BYTES": "O", "BOOL": "?", "UINT8": "u1"}.get(name, "f2")
@@ -229,7 +229,7 @@ WRONG: dict[str, tuple[Tensor, Any, str]] = {
 
 
 @pytest.mark.parametrize(("output", "returned", "words"), WRONG.values(), ids=WRONG)
-def test_what_is_wrong_is_said(output: Tensor, returned: Any, words: str) -> None:
+def test_a_wrong_result_is_described(output: Tensor, returned: Any, words: str) -> None:
     with pytest.raises(WrongResult, match=words):
         Answered([output], returned, [1, 1, 1])
 
@@ -260,7 +260,7 @@ def test_empty_rows_are_as_deep_as_declared(rows: list[Any]) -> None:
     assert found.v2(0)[0][0] == [len(rows), longest, 2]
 
 
-def test_what_is_not_finite_costs_its_request_alone() -> None:
+def test_a_value_that_is_not_finite_costs_its_request_alone() -> None:
     output = Tensor("y", "FP32", [-1], padding=0)
     rows = [[1.0], [2.0, float("nan")], [3.0]]
     found = Answered([output], rows, [1, 1, 1], finite=True)

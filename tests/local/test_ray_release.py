@@ -35,7 +35,7 @@ class Cluster:
 
 
 @pytest.mark.parametrize("released", [True, False])
-def test_only_who_still_wants_its_actor_is_lost_without_it(
+def test_only_a_worker_that_still_wants_its_actor_is_lost_without_it(
     released: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait_until: Callable[..., Any]
 ) -> None:
     monkeypatch.setattr(runtime, "_PING_S", 0.0)

@@ -84,7 +84,7 @@ def refused(kind: type[RequestError], function: Callable[..., Any], *given: Any)
     return str(caught.value)
 
 
-def test_what_one_frontend_registers_every_frontend_uses(
+def test_a_region_that_one_frontend_registers_is_used_by_every_frontend(
     frontends: tuple[Regions, Regions], tmp_path: Path
 ) -> None:
     one, other = frontends
@@ -97,7 +97,9 @@ def test_what_one_frontend_registers_every_frontend_uses(
     assert shown[:4] == ("r", "/app_x", 0, 64)
 
 
-def test_what_one_frontend_unregisters_no_frontend_uses(frontends: tuple[Regions, Regions]) -> None:
+def test_a_region_that_one_frontend_unregisters_is_used_by_no_frontend(
+    frontends: tuple[Regions, Regions],
+) -> None:
     one, other = frontends
     one.register("r", "app_x", 0, 64)
     assert read(other) == DATA
@@ -251,7 +253,7 @@ def a_socket(path: Path) -> None:
 @pytest.mark.parametrize(
     "make", [absent, a_link, a_link_elsewhere, another_name, a_folder, a_pipe, a_socket]
 )
-def test_what_is_no_plain_object_is_not_opened_and_not_waited_for(
+def test_a_special_object_is_not_opened_and_not_waited_for(
     regions: Regions, tmp_path: Path, make: Callable[[Path], None]
 ) -> None:
     make(tmp_path / "app_odd")
@@ -419,7 +421,7 @@ def test_inputs_are_no_larger_than_a_request_may_be(regions: Regions) -> None:
     refused(InvalidRequest, regions.target, span)
 
 
-def test_a_request_on_its_way_keeps_what_it_uses(
+def test_a_request_on_its_way_keeps_its_regions(
     frontends: tuple[Regions, Regions], tmp_path: Path
 ) -> None:
     one, other = frontends

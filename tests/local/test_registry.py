@@ -28,7 +28,7 @@ def small(capacity: int, words: memoryview | None = None) -> Registry:
     return Registry(words, 0, lambda: True, lambda: None, capacity)
 
 
-def test_what_is_registered_is_found_until_it_is_not(registry: Registry) -> None:
+def test_a_registered_region_is_found_until_it_is_removed(registry: Registry) -> None:
     assert registry.entries() == []
     entry = registry.add(A)
     assert registry.find("a") == entry
@@ -40,7 +40,7 @@ def test_what_is_registered_is_found_until_it_is_not(registry: Registry) -> None
     registry.remove("a")
 
 
-def test_who_comes_later_to_the_same_place_has_another_stamp(registry: Registry) -> None:
+def test_a_later_region_in_the_same_place_has_another_stamp(registry: Registry) -> None:
     first = registry.add(A)
     registry.remove("a")
     second = registry.add(A)
@@ -118,7 +118,7 @@ def test_where_another_process_has_the_lock_nothing_is_changed() -> None:
     assert not any(words)
 
 
-def test_the_lock_is_given_back_whatever_happens() -> None:
+def test_the_lock_is_given_back_after_any_error() -> None:
     held: list[int] = []
 
     def lock() -> bool:

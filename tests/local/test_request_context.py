@@ -96,7 +96,7 @@ def own(number: int) -> tuple[str, Any]:
 NOTHING: tuple[str, Any] = ("", {})
 
 
-def test_rows_of_several_requests_are_each_told_their_own() -> None:
+def test_rows_of_several_requests_each_get_their_own_context() -> None:
     harness = Harness(lambda x, request: x)
     references = [harness.send(words(n), np.full(n, n, "f4")) for n in (1, 3, 2)]
     replies = harness.run(*references)
@@ -107,13 +107,13 @@ def test_rows_of_several_requests_are_each_told_their_own() -> None:
     ] == [[1], [3, 3, 3], [2, 2]]
 
 
-def test_rows_that_fill_a_batch_up_are_told_nothing() -> None:
+def test_rows_that_fill_a_batch_up_get_no_context() -> None:
     harness = Harness(lambda x, request: x, sizes=(4,))
     harness.run(harness.send(words(7), np.ones(2, "f4")))
     assert harness.contexts == [[own(7), own(7), NOTHING, NOTHING]]
 
 
-def test_halves_of_a_batch_are_told_their_own_and_one_request_fails_alone() -> None:
+def test_halves_of_a_batch_get_their_own_contexts_and_one_request_fails_alone() -> None:
     def predict(x: Any, request: Sequence[Request]) -> Any:
         assert [one.parameters["n"] for one in request] == x.tolist()
         if (x == 5).any():
@@ -144,7 +144,7 @@ def test_values_of_json() -> None:
     assert [json.loads(reply.data) for reply in replies] == [["a", None], [{"b": 1}]]
 
 
-def test_what_is_made_up_for_warm_up_says_nothing() -> None:
+def test_warm_up_rows_have_an_empty_context() -> None:
     for harness, values in (
         (Harness(lambda x, request: x), [np.ones(3, "f4")]),
         (Harness(lambda instances, request: instances, []), [1, 2, 3]),
@@ -158,7 +158,7 @@ def test_what_is_made_up_for_warm_up_says_nothing() -> None:
         assert len(harness.runner.answers(values, 3)) == 3
 
 
-def test_a_request_whose_words_a_frontend_has_spoilt_is_told_nothing() -> None:
+def test_a_request_with_spoilt_words_gets_an_empty_context() -> None:
     harness = Harness(lambda x, request: x)
     (reply,) = harness.run(harness.send(b"[", np.ones(1, "f4")))
     assert (reply.answer.status, harness.contexts) == (Status.OK, [[NOTHING]])
@@ -169,7 +169,7 @@ def test_a_request_whose_words_a_frontend_has_spoilt_is_told_nothing() -> None:
     assert reply.answer.status is Status.CORRUPT
 
 
-def test_whoever_has_gone_is_seen_to_be_cancelled_while_the_model_runs() -> None:
+def test_a_gone_client_is_seen_as_cancelled_while_the_model_runs() -> None:
     seen = []
 
     def predict(x: Any, request: Sequence[Request]) -> Any:

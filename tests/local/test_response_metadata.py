@@ -93,7 +93,7 @@ def durations(head: str) -> dict[str, float]:
         MARK._replace(gathered_ns=MARK.began_ns),
     ],
 )
-def test_what_is_told_of_a_batch_at_once_is_what_is_told_of_each(mark: BatchMark) -> None:
+def test_headers_of_a_whole_batch_equal_those_of_each_request(mark: BatchMark) -> None:
     harness = Answered()
     harness.serve(*[(MARK._replace(batch=9), FINISHED)] * 3)
     for batch in range(4):
@@ -117,19 +117,19 @@ def test_a_batch_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(looks) == 2
 
 
-def test_each_batch_is_told_with_its_own_copies_and_one_without_with_none() -> None:
+def test_each_batch_has_its_own_copy_times_and_one_without_has_none() -> None:
     harness = Answered()
     for batch, copy_us in enumerate((5, 7, 7, 0, 5)):
         mark = MARK._replace(batch=batch, attempts=with_copy(1, copy_us * US))
         harness.serve(*[(mark, FINISHED)] * 2)
     assert harness.heads == harness.expected
-    told = [durations(head).get("copy") for head in harness.heads]
-    assert told == [0.005, 0.005, *[0.007] * 4, None, None, 0.005, 0.005]
+    copies = [durations(head).get("copy") for head in harness.heads]
+    assert copies == [0.005, 0.005, *[0.007] * 4, None, None, 0.005, 0.005]
     assert all("gather;dur=0.013, copy;dur=" in head for head in harness.heads[:6])
     assert all("attempts" not in head for head in harness.heads)
 
 
-def test_batches_that_were_finished_at_one_instant_are_told_apart() -> None:
+def test_batches_that_finished_at_one_instant_are_distinguished() -> None:
     harness = Answered()
     other = MARK._replace(batch=8, rows=2, gathered_ns=40 * US)
     harness.serve((MARK, FINISHED), (other, FINISHED), (MARK, FINISHED))
@@ -144,7 +144,7 @@ def test_answers_of_one_batch_may_be_finished_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("ran_ms", [9, 10, 11, 1_000, 20_000])
-def test_long_times_are_told_as_exactly(ran_ms: int) -> None:
+def test_long_times_are_as_exact(ran_ms: int) -> None:
     harness = Answered()
     ran = MARK.gathered_ns + ran_ms * MS
     harness.serve(*[(MARK._replace(ran_ns=ran), ran + 5 * US)] * 3, read=ran + 12 * MS)
@@ -164,7 +164,7 @@ def test_long_times_are_told_as_exactly(ran_ms: int) -> None:
         (MARK._replace(rows=0), FINISHED),
     ],
 )
-def test_a_worker_that_lies_is_told_of_within_the_time_there_was(
+def test_a_lying_workers_times_stay_within_the_real_duration(
     mark: BatchMark, finished: int
 ) -> None:
     harness = Answered()

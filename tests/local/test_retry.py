@@ -103,7 +103,7 @@ def test_a_model_that_always_raises_costs_a_few_runs_and_everybody_hears_of_it(c
     assert len(harness.calls) == 3 + PROBES
 
 
-def test_what_the_model_says_of_one_input_is_told_to_that_client_only() -> None:
+def test_an_error_about_one_input_goes_to_that_client_only() -> None:
     def predict(x: Any) -> Any:
         raise InvalidInput(f"not {x[:, 0].tolist()}")
 
@@ -113,14 +113,14 @@ def test_what_the_model_says_of_one_input_is_told_to_that_client_only() -> None:
     assert [reply.data for reply in replies if reply] == [b"not [%d.0]" % n for n in range(40)]
 
 
-def test_every_run_but_the_first_is_told_so_that_the_worker_is_not_taken_for_hung() -> None:
+def test_every_run_but_the_first_is_reported_so_that_the_worker_does_not_seem_hung() -> None:
     harness = Harness(failing_for(3))
     harness.run(*(harness.send(n) for n in range(8)))
     assert len(harness.flushed) == len(harness.calls) - 1 > 2
     assert set(harness.flushed) == {7}
 
 
-def test_who_was_answered_need_not_wait_for_the_runs_to_come() -> None:
+def test_an_answered_client_need_not_wait_for_the_runs_to_come() -> None:
     harness = Harness(failing_for(31))
     refs = [harness.send(n) for n in range(32)]
     collected: list[int] = []
@@ -135,7 +135,7 @@ def test_who_was_answered_need_not_wait_for_the_runs_to_come() -> None:
     assert collected[:3] == [0, 0, 16]
 
 
-def test_whose_deadline_has_come_is_not_run_again_and_the_others_are() -> None:
+def test_an_expired_request_is_not_run_again_and_the_others_are() -> None:
     harness = Harness(failing_for(0), run_ns=100)
     refs = [harness.send(n, deadline_ns=150 if n in (2, 5) else FAR_NS) for n in range(8)]
     replies = harness.run(*refs)
@@ -152,7 +152,7 @@ def test_whose_deadline_has_come_is_not_run_again_and_the_others_are() -> None:
     ]
 
 
-def test_who_has_gone_meanwhile_is_not_run_again() -> None:
+def test_a_client_that_left_meanwhile_is_not_run_again() -> None:
     harness = Harness(failing_for(0))
     refs = [harness.send(n) for n in range(2)]
     before = harness.runner._predict
@@ -254,7 +254,7 @@ def test_a_request_of_more_rows_than_fit_is_still_tried_by_itself() -> None:
     assert statuses([first, large, last]) == [Status.OK, Status.MODEL_FAILED, Status.OK]
 
 
-def test_what_fills_the_memory_is_gone_before_the_next_run() -> None:
+def test_memory_of_a_failed_run_is_free_before_the_next() -> None:
     alive: list[int] = []
     kept: list[Any] = []
 

@@ -78,7 +78,7 @@ def test_a_batch_waits_until_as_many_are_back_as_usual(loop: Loop) -> None:
     assert (task.mark.rows, task.mark.reason) == (CLIENTS, Reason.IDLE)
 
 
-def test_it_waits_no_longer_than_was_said(loop: Loop) -> None:
+def test_it_waits_no_longer_than_announced(loop: Loop) -> None:
     loop.run()
     until_ns = loop.come(2, BACK_NS)
     assert until_ns is not None
@@ -94,7 +94,7 @@ def test_a_full_batch_waits_for_nobody(loop: Loop) -> None:
     assert loop.harness.workers[0].task().mark.reason is Reason.FULL
 
 
-def test_nobody_waits_for_those_who_come_late(loop: Loop) -> None:
+def test_nobody_waits_for_clients_that_come_late(loop: Loop) -> None:
     for _ in range(6):
         loop.run()
         loop.come(1, LATE_NS)
@@ -103,7 +103,7 @@ def test_nobody_waits_for_those_who_come_late(loop: Loop) -> None:
     assert not loop.waits
 
 
-def test_a_second_worker_is_for_those_who_come_back() -> None:
+def test_a_second_worker_serves_clients_that_come_back() -> None:
     loop = Loop(CollectorHarness(eager(max_batch_size=CAP, workers=(0, 1))))
     loop.come(1)
     assert loop.waits, "the other one has it, for as long as this takes"

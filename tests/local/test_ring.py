@@ -79,7 +79,7 @@ def test_a_full_ring_can_be_filled_again_once_it_was_emptied(capacity: int, star
 
 
 @pytest.mark.parametrize("start", range(8))
-def test_what_wraps_comes_out_in_order(start: int) -> None:
+def test_wrapped_items_come_out_in_order(start: int) -> None:
     ring = Ring(8, start)
     assert ring.producer.offer([1, 2, 3, 4, 5, 6, 7])
     assert ring.consumer.take() == [1, 2, 3, 4, 5, 6, 7]
@@ -102,7 +102,7 @@ def test_a_taken_word_may_be_overwritten() -> None:
 
 
 @given(capacities, starts, st.lists(st.integers(1, 4), max_size=20))
-def test_what_is_peeked_at_keeps_its_place_until_it_is_released(
+def test_peeked_items_keep_their_place_until_they_are_released(
     capacity: int, start: int, releases: list[int]
 ) -> None:
     ring = Ring(capacity, start)
@@ -136,7 +136,7 @@ class Looks:
         self._words[index] = value
 
 
-def test_a_producer_looks_at_head_only_where_what_it_saw_last_leaves_no_room() -> None:
+def test_a_producer_looks_at_head_only_if_its_last_look_leaves_no_room() -> None:
     ring = Ring(4)
     looks = Looks(ring.words, ring.head)
     producer = Producer(cast(memoryview, looks), FIRST, 4)
@@ -184,7 +184,7 @@ def test_an_impossible_tail_is_an_error_and_moves_nothing(tail: int) -> None:
 
 
 @pytest.mark.parametrize("tail", [0, 10 + 4, 10 + 5, LARGEST])
-def test_skip_forgets_what_was_published_and_the_ring_goes_on(tail: int) -> None:
+def test_skip_forgets_published_items_and_the_ring_goes_on(tail: int) -> None:
     ring = Ring(4, start=10)
     ring.words[ring.tail] = tail
     ring.consumer.skip()
@@ -243,7 +243,7 @@ class Rings:
 
 
 @pytest.mark.parametrize("gap", [0, 32])
-def test_an_inbox_gives_what_each_ring_holds_once_and_in_order(gap: int) -> None:
+def test_an_inbox_gives_the_items_of_each_ring_once_and_in_order(gap: int) -> None:
     rings = Rings(3, 4, gap, start=3)
     assert (rings.inbox.has_items, rings.inbox.take()) == (False, [])
     rings.producers[2].offer([21, 22])
@@ -267,7 +267,7 @@ def test_an_inbox_skips_a_corrupt_ring_and_says_so_and_reads_the_others() -> Non
     assert rings.inbox.take() == [(1, [12])]
 
 
-def test_an_inbox_forgets_what_it_skips_and_goes_on_where_the_one_before_stopped() -> None:
+def test_an_inbox_forgets_skipped_items_and_goes_on_behind_its_predecessor() -> None:
     rings = Rings(2, 4)
     rings.producers[0].offer([1])
     rings.corrupt(1)

@@ -71,9 +71,7 @@ def test_a_row_that_can_never_begin_is_refused() -> None:
         ("much", Status.MODEL_FAILED, "cost returned 'much'"),
     ],
 )
-def test_a_cost_that_cannot_be_told_fails_its_row_alone(
-    cost: Any, status: Status, words: str
-) -> None:
+def test_an_invalid_cost_fails_its_row_alone(cost: Any, status: Status, words: str) -> None:
     harness = costly(costs={3: cost})
     slots = {count: harness.send(count) for count in (2, 3, 4)}
     harness.finish()
@@ -125,7 +123,7 @@ def test_a_row_that_costs_less_than_others_begins_beside_them() -> None:
     harness.finish()
 
 
-def test_rows_beyond_the_room_wait_for_whichever_worker_has_it_first() -> None:
+def test_rows_beyond_the_room_wait_for_the_first_worker_that_has_it() -> None:
     harness = costly(workers=(0, 1), costs=dict.fromkeys((2, 3, 4, 9), 10))
     long = harness.send(9)
     harness.step()
@@ -163,7 +161,7 @@ def test_none_comes_in_the_place_of_one_that_leaves_no_room() -> None:
     assert harness.seen[small] == [0]
 
 
-def test_what_runs_again_goes_to_a_worker_without_rows() -> None:
+def test_a_retried_row_goes_to_a_worker_without_rows() -> None:
     """Even if another has more free places: it may kill the worker."""
     harness = costly(workers=(0, 1), costs={3: 0.5, 8: 9})
     small = harness.send(3)

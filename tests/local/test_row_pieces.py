@@ -88,7 +88,7 @@ def test_nothing_is_no_last_part(nothing: Any, part: Any) -> None:
 
 
 @pytest.mark.parametrize("part", [None, 0, False, {}, " ", [[]], [""]])
-def test_what_says_something_is_a_part(part: Any) -> None:
+def test_a_piece_of_output_is_a_part(part: Any) -> None:
     harness = slow(said={(2, 0): part, (2, 1): part})
     slot = harness.send(2)
     harness.finish()

@@ -35,7 +35,7 @@ def states(begun: Any = None, stepped: Any = None) -> RowStates:
         (b"ab", f"begin returned a bytes, {STATES}"),
     ],
 )
-def test_what_is_no_list_of_states_is_named(begun: Any, words: str) -> None:
+def test_an_invalid_list_of_states_is_named(begun: Any, words: str) -> None:
     with pytest.raises(WrongCount) as caught:
         states(begun).begin(([1, 2],), 2)
     assert str(caught.value) == words
@@ -66,9 +66,7 @@ def test_what_is_no_list_of_states_is_named(begun: Any, words: str) -> None:
         ((1, [False, np.array([True, False])]), f"{SAYS}a ndarray for row 1"),
     ],
 )
-def test_what_is_no_pair_or_says_not_which_rows_have_ended_is_named(
-    stepped: Any, words: str
-) -> None:
+def test_a_step_result_without_pairs_or_ended_rows_is_named(stepped: Any, words: str) -> None:
     with pytest.raises(WrongResult) as caught:
         states(stepped=stepped).step([1, 2])
     assert str(caught.value) == words

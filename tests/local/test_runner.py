@@ -16,7 +16,7 @@ from ringbatch.shm.uniform_batch import FEW
 
 
 @pytest.mark.parametrize("count", [1, 2, FEW, FEW + 1, 40])
-def test_each_gets_its_own_rows_whatever_lane_it_is_in(count: int) -> None:
+def test_each_request_gets_its_own_rows_in_any_lane(count: int) -> None:
     harness = Harness(lambda x: x * 2, [X], [Y])
     refs = [harness.send_tensor([[i, -i]], lane=i % 2) for i in range(count)]
     replies = harness.run(*refs)
@@ -24,7 +24,7 @@ def test_each_gets_its_own_rows_whatever_lane_it_is_in(count: int) -> None:
     assert harness.calls == [count]
 
 
-def test_an_answer_says_what_the_batch_was() -> None:
+def test_an_answer_describes_its_batch() -> None:
     harness = Harness(identity, [X], [Y])
     for count in (1, 6, FEW + 1):
         for reply in harness.run(*(harness.send_tensor([[0, 0]]) for _ in range(count))):
@@ -67,7 +67,7 @@ def test_a_model_without_a_batch_dimension_gets_and_gives_one_instance() -> None
 
 
 @pytest.mark.parametrize("returned", [[[1, 2]], [1], 1], ids=["a-batch", "short", "a-number"])
-def test_what_it_returns_has_the_shape_of_one_instance(returned: Any) -> None:
+def test_a_result_has_the_shape_of_one_instance(returned: Any) -> None:
     harness = Harness(lambda x: returned, [X], [Y], batched=False)
     (reply,) = harness.run(harness.send_tensor([[1, 2]]))
     assert failed(reply, Status.MODEL_FAILED, f"has shape {list(np.shape(returned))}, declared is")
@@ -101,7 +101,7 @@ def test_a_result_without_room_in_a_batch_of_equals_says_so_too(count: int) -> N
     st.lists(st.tuples(st.integers(1, 4), st.integers(0, 1)), min_size=1, max_size=20),
     st.sets(st.integers(0, 19)),
 )
-def test_whatever_the_batch_everyone_but_the_bad_gets_its_own(
+def test_every_request_but_the_bad_one_gets_its_own_rows_in_any_batch(
     requests: list[tuple[int, int]], bad: set[int]
 ) -> None:
     def predict(x: Any) -> Any:

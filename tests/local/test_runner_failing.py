@@ -118,7 +118,7 @@ def test_one_good_answer_in_a_batch_is_enough(others: tuple[int, ...]) -> None:
     assert site.blamed == []
 
 
-def test_what_an_earlier_batch_had_for_answers_does_not_count() -> None:
+def test_an_earlier_batchs_answers_do_not_count() -> None:
     site = Site()
     site.batches(BAD, GOOD, count=1)
     site.batches(BAD)

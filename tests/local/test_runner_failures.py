@@ -171,7 +171,7 @@ FAULTS_TOGETHER: dict[str, tuple[Tensor | list[Tensor], Callable[[Any], Any]]] =
 
 @pytest.mark.parametrize("count", [17, FEW + 9])
 @pytest.mark.parametrize(("output", "predict"), FAULTS_BY_ROW.values(), ids=FAULTS_BY_ROW.keys())
-def test_a_value_that_cannot_be_told_fails_its_own_request_in_the_same_run(
+def test_an_unencodable_value_fails_its_own_request_in_the_same_run(
     output: Tensor, predict: Callable[[Any], Any], count: int
 ) -> None:
     harness = Harness(predict, [X], [output])
@@ -186,7 +186,7 @@ def test_a_value_that_cannot_be_told_fails_its_own_request_in_the_same_run(
 @pytest.mark.parametrize(
     ("outputs", "predict"), FAULTS_TOGETHER.values(), ids=FAULTS_TOGETHER.keys()
 )
-def test_what_is_wrong_as_a_whole_because_of_one_input_fails_that_one_alone(
+def test_a_wrong_result_caused_by_one_input_fails_that_one_alone(
     outputs: Tensor | list[Tensor], predict: Callable[[Any], Any], count: int
 ) -> None:
     harness = Harness(predict, [X], outputs if isinstance(outputs, list) else [outputs])
@@ -239,7 +239,7 @@ class Garbled(str):
     ids=lambda value: type(value).__name__,
 )
 @pytest.mark.parametrize("count", [1, 3])
-def test_whatever_is_raised_is_one_requests_failure(
+def test_any_raised_error_is_one_requests_failure(
     error: BaseException, status: Status, data: bytes, count: int
 ) -> None:
     def predict(x: Any) -> Any:

@@ -62,7 +62,7 @@ JSON_WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {
 
 
 @pytest.mark.parametrize(("predict", "words"), JSON_WRONG.values(), ids=JSON_WRONG.keys())
-def test_a_list_that_is_always_wrong_is_told_in_words(
+def test_a_list_that_is_always_wrong_is_described(
     predict: Callable[[Any], Any], words: str
 ) -> None:
     harness = Harness(predict)

@@ -153,7 +153,7 @@ JSON_LIES = {
 
 
 @pytest.mark.parametrize("text", JSON_LIES.values(), ids=JSON_LIES.keys())
-def test_a_text_that_is_not_what_its_header_says_is_corrupt_and_harms_nobody_else(
+def test_a_text_that_contradicts_its_header_is_corrupt_and_harms_no_other(
     text: str,
 ) -> None:
     harness = Harness(identity)

@@ -153,7 +153,7 @@ def test_a_pipeline_takes_its_columns_by_name(tmp_path: Path) -> None:
     assert_same(model, estimator, table())
 
 
-def test_a_category_never_seen_is_the_fault_of_who_sent_it(tmp_path: Path) -> None:
+def test_an_unseen_category_is_the_fault_of_its_request(tmp_path: Path) -> None:
     model = opened(tmp_path, columns("error").fit(table(), wanted()))
     arrays = sent(model, table())
     with pytest.raises(InvalidInput, match=r"no answer: Found unknown categories \['Oslo'\]"):
@@ -180,7 +180,7 @@ def test_failures_that_are_not_about_values_stay_failures() -> None:
         answering(broken)(table())
 
 
-def test_missing_texts_are_what_they_were_in_training(tmp_path: Path) -> None:
+def test_missing_texts_are_as_in_training(tmp_path: Path) -> None:
     for missing in (np.nan, None):
         frame = table()[["age", "home city"]].copy()
         frame["home city"] = frame["home city"].astype(object)

@@ -41,7 +41,7 @@ def write(folder: Path, name: str, value: Any) -> None:
     (folder / name).write_text(json.dumps(value))
 
 
-def test_what_is_read_from_a_directory(tmp_path: Path) -> None:
+def test_a_directory_gives_tensors_tokenizer_and_limits(tmp_path: Path) -> None:
     folder = write_generator(tmp_path / "m")
     model = opened(folder)
     assert model.in_steps
@@ -63,7 +63,7 @@ def cost(input_ids, max_tokens): return len(input_ids) + int(max_tokens)
 """
 
 
-def test_a_generator_may_keep_rows_in_arrays_and_say_what_they_cost(tmp_path: Path) -> None:
+def test_a_generator_may_keep_rows_in_arrays_and_declare_their_cost(tmp_path: Path) -> None:
     folder = write_generator(tmp_path / "m")
     (folder / "model.py").write_text(BY_NUMBERS)
     model = opened(folder)
@@ -75,7 +75,7 @@ def test_a_generator_may_keep_rows_in_arrays_and_say_what_they_cost(tmp_path: Pa
     assert model.cost([1, 2, 3], 4) == 7
 
 
-def test_files_of_transformers_say_what_ends_and_how_long_texts_may_be(tmp_path: Path) -> None:
+def test_files_of_transformers_give_the_end_token_and_the_longest_text(tmp_path: Path) -> None:
     folder = write_generator(tmp_path / "m", eos_token={"content": END}, model_max_length=1e30)
     write(folder, "config.json", {"n_positions": 1024, "vocab_size": 512, "eos_token_id": 7})
     end = tokenizer().token_to_id(END)

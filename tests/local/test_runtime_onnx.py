@@ -76,7 +76,7 @@ def objects(*values: bytes | str) -> Any:
     return array
 
 
-def test_strings_are_utf_8_with_whatever_is_in_them(tmp_path: Path) -> None:
+def test_strings_are_utf_8_with_any_content(tmp_path: Path) -> None:
     model = opened(tmp_path, identity(TensorProto.STRING, ["n"]))
     assert model.inputs == (Tensor("x", "BYTES", []),)
     texts = ["", "plain", "ä\0ö", "日本語 🙂"]
@@ -92,7 +92,7 @@ def test_strings_are_utf_8_with_whatever_is_in_them(tmp_path: Path) -> None:
     ("declared", "shape"),
     [(["n"], []), (["n", 3], [3]), ([None, None, 4], [-1, 4]), ([-1, "a", "b"], [-1, -1])],
 )
-def test_the_first_dimension_is_the_batch_and_what_has_no_number_is_open(
+def test_the_first_dimension_is_the_batch_and_symbolic_ones_are_open(
     tmp_path: Path, declared: Shape, shape: list[int]
 ) -> None:
     model = opened(tmp_path, identity(F, declared))
@@ -140,7 +140,7 @@ def test_several_inputs_and_outputs_keep_the_order_of_the_file(tmp_path: Path) -
     assert (difference.tolist(), list(texts), total.tolist()) == ([4, 5], ["p", "q"], [6, 9])
 
 
-def test_what_has_a_default_in_the_file_is_no_input(tmp_path: Path) -> None:
+def test_an_input_with_a_default_in_the_file_is_none(tmp_path: Path) -> None:
     data = graph(
         {"x": (F, ["n"]), "c": (F, [1])},
         {"y": (F, ["n"])},
@@ -284,7 +284,7 @@ class FakeSession:
     get_outputs = get_inputs
 
 
-def test_a_device_is_asked_for_by_its_number_and_its_failure_is_told(
+def test_a_device_has_a_number_and_its_failure_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both = ["CUDAExecutionProvider", "CPUExecutionProvider"]

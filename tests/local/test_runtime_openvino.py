@@ -45,7 +45,7 @@ def product(folder: Path, rows: int = -1, *, int8: bool = False, kind: Any = np.
     return path
 
 
-def test_what_is_fp32_is_calculated_in_that_alone_and_in_company(tmp_path: Path) -> None:
+def test_fp32_is_calculated_alike_alone_and_in_company(tmp_path: Path) -> None:
     model = opened(product(tmp_path))
     assert (model.inputs, model.outputs) == (
         (Tensor("x", "FP32", [16]),),

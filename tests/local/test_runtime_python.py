@@ -171,7 +171,7 @@ def test_load_is_not_called_by_the_import(tmp_model: WriteModel) -> None:
     assert model.predict([]) == [1]
 
 
-def test_a_model_file_imports_what_lies_beside_it(tmp_model: WriteModel) -> None:
+def test_a_model_file_imports_modules_beside_it(tmp_model: WriteModel) -> None:
     tmp_model("FACTOR = 7", name="beside_the_model.py")
     model = import_model(
         tmp_model("import beside_the_model as b\ndef predict(x): return [b.FACTOR * v for v in x]")
@@ -226,11 +226,11 @@ BAD = {
         "raise RuntimeError('no\\n  weights')\n",
         r"model\.py: line 1: RuntimeError: no weights$",
     ),
-    "imports-what-is-not-installed": (
+    "imports-an-absent-package": (
         "\nimport surely_not_installed_anywhere\n",
         r"model\.py: line 2: ModuleNotFoundError: No module named 'surely_not_installed_anywhere'",
     ),
-    "imports-what-lies-beside-it-with-a-dot": (
+    "imports-a-module-beside-it-with-a-dot": (
         "\nfrom .helper import f\n",
         r"model\.py: line 2: ImportError: attempted .* by its name alone, without a dot$",
     ),
@@ -378,7 +378,7 @@ def test_a_syntax_error_in_a_file_beside_it_names_that_file(tmp_model: WriteMode
         import_model(tmp_model("import broken_beside\ndef predict(x): pass"))
 
 
-def test_what_load_raised_is_told_with_its_line(tmp_model: WriteModel) -> None:
+def test_an_error_in_load_is_reported_with_its_line(tmp_model: WriteModel) -> None:
     path = tmp_model("def load():\n    open('/no/such/weights')\ndef predict(x): pass\n")
     model = import_model(path)
     with pytest.raises(FileNotFoundError) as caught:
@@ -426,7 +426,7 @@ def test_without_inputs_it_asks_likewise(tmp_model: WriteModel) -> None:
     assert model.predict(["a"], ["told"]) == ["told"]
 
 
-def test_a_load_that_takes_the_device_is_told_it(tmp_model: WriteModel) -> None:
+def test_a_load_with_a_device_parameter_gets_the_device(tmp_model: WriteModel) -> None:
     text = "def predict(x): return [where]\ndef load(device):\n    global where\n    where = device"
     model = import_model(tmp_model(text), device="cuda:1")
     model.load()

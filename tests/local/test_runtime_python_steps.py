@@ -86,7 +86,7 @@ def test_a_model_with_states_may_call_its_device_places(tmp_model: WriteModel) -
     assert model.load.args == ("cuda:1",)  # type: ignore[attr-defined]
 
 
-def test_a_model_in_steps_says_what_a_row_costs(tmp_model: WriteModel) -> None:
+def test_a_model_in_steps_declares_the_cost_of_a_row(tmp_model: WriteModel) -> None:
     text = (
         HEAD + "inputs = [Tensor('x', 'FP32', []), Tensor('n', 'INT64', [])]\n"
         "outputs = [Tensor('y', 'FP32', [])]\n"

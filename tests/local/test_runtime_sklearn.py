@@ -198,7 +198,7 @@ def test_a_model_asked_for_labels_and_probabilities_runs_once_where_a_class_is_c
         (["probabilities", "label"], ["probabilities", "label"]),
     ],
 )
-def test_a_model_returns_what_answers_says(
+def test_a_model_returns_the_outputs_named_by_answers(
     tmp_path: Path, answers: list[str], names: list[str]
 ) -> None:
     estimator = LogisticRegression().fit(X, BINARY)
@@ -236,7 +236,7 @@ def test_answers_that_a_model_does_not_have_are_refused(
         (lambda: KMeans(2, n_init=1, random_state=0).fit(X), Tensor("y", "INT64", [])),
     ],
 )
-def test_what_is_no_classifier_returns_y_in_the_shape_that_it_has(
+def test_a_regressor_returns_y_in_its_own_shape(
     tmp_path: Path, fitted: Callable[[], Any], y: Tensor
 ) -> None:
     estimator = fitted()
@@ -330,7 +330,7 @@ def test_a_pickle_is_read_only_where_it_is_trusted(
     assert sys.path[-1] == str(tmp_path)
 
 
-def test_a_skops_file_is_known_by_what_it_holds_too(tmp_path: Path) -> None:
+def test_a_skops_file_is_known_by_its_content_too(tmp_path: Path) -> None:
     path = tmp_path / "blob"
     skops_io().dump(linear_estimator(), path)
     assert opened(path).outputs == (Tensor("y", "FP32", [2]),)
@@ -382,7 +382,7 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
 
 
 @pytest.mark.parametrize(("made", "words"), BAD.values(), ids=BAD)
-def test_what_cannot_be_served_is_refused_in_words(
+def test_an_unservable_estimator_is_refused_in_words(
     tmp_path: Path, made: Callable[[], Any], words: str
 ) -> None:
     assert refused_estimator(tmp_path, made()) == words
@@ -396,7 +396,7 @@ def test_what_cannot_be_served_is_refused_in_words(
     ],
 )
 @pytest.mark.parametrize("ending", ["joblib", "skops"])
-def test_what_a_model_file_of_ones_own_can_serve_is_refused_with_one_that_does(
+def test_an_estimator_that_needs_a_model_file_is_refused_with_one(
     tmp_path: Path, made: Callable[[], Any], words: str, ending: str
 ) -> None:
     estimator = made()

@@ -54,7 +54,7 @@ def padded(*rows: list[int], width: int = 0) -> NDArray[np.int32]:
     return np.array([row + [FILLER] * (longest - len(row)) for row in rows], np.int32)
 
 
-def test_what_is_read_from_a_directory(tmp_path: Path) -> None:
+def test_a_directory_gives_tensors_and_tokenizer(tmp_path: Path) -> None:
     model = opened(write_directory(tmp_path / "m"), truncate=False)
     assert model.inputs == (IDS,)
     assert model.outputs == (Tensor("embedding", "FP32", [DIMS]),)
@@ -67,9 +67,7 @@ def test_what_is_read_from_a_directory(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("width", [0, 32, 100])
-def test_vectors_are_those_of_each_text_alone_whatever_a_batch_is_padded_to(
-    tmp_path: Path, width: int
-) -> None:
+def test_vectors_are_those_of_each_text_alone_at_any_padding(tmp_path: Path, width: int) -> None:
     folder = write_directory(tmp_path / "m")
     found = opened(folder).predict(padded(*tokens(*TEXTS), width=width))
     assert found.dtype == np.float32
@@ -195,7 +193,7 @@ def test_a_directory_that_is_none_is_refused_in_words(tmp_path: Path, case: str)
     assert refused(folder).startswith(words)
 
 
-def test_weights_alone_are_refused_with_what_exports_them(tmp_path: Path) -> None:
+def test_weights_alone_are_refused_with_the_exporters_name(tmp_path: Path) -> None:
     folder = write_directory(tmp_path / "m")
     (folder / "model.onnx").rename(folder / "model.safetensors")
     assert "model.safetensors has weights alone, which optimum exports" in refused(folder)
@@ -211,7 +209,7 @@ def test_an_encoder_that_takes_something_else_is_refused(tmp_path: Path) -> None
     )
 
 
-def test_without_tokenizers_the_words_say_what_installs_it(
+def test_without_tokenizers_the_refusal_has_the_install_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = write_directory(tmp_path / "m")

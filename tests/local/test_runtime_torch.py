@@ -46,7 +46,7 @@ threads_as_before = torch_models.threads_as_before
 
 
 @pytest.mark.parametrize("rows", [1, 2, 7])
-def test_torchscript_runs_with_what_the_configuration_says_of_it(tmp_path: Path, rows: int) -> None:
+def test_torchscript_runs_with_the_configured_signature(tmp_path: Path, rows: int) -> None:
     model = opened(tmp_path, scripted(Linear()), **SIGNATURE)
     assert (model.inputs, model.outputs) == (INPUTS, OUTPUTS)
     answers = model.predict(ROWS[:rows])
@@ -117,7 +117,7 @@ def test_outputs_are_called_by_their_keys_or_places(
     assert [array.tolist() for array in arrays] == [[6, 9], [4, 5]][: len(names)]
 
 
-def test_what_was_no_tensor_when_it_was_exported_stays_as_it_was(tmp_path: Path) -> None:
+def test_an_exported_constant_stays_as_it_was(tmp_path: Path) -> None:
     module = Calling(lambda x, n, more: x * n + more["m"])
     batch = torch.export.Dim("batch")
     program = torch.export.export(
@@ -226,7 +226,7 @@ def test_a_program_that_cannot_be_served_is_refused_in_words(
     assert refused(tmp_path, make()).startswith(words)
 
 
-def test_a_program_says_what_it_takes_itself(tmp_path: Path) -> None:
+def test_a_program_brings_its_own_signature(tmp_path: Path) -> None:
     assert refused(tmp_path, exported(Linear(), "x: batch 3"), **SIGNATURE) == (
         "inputs and outputs are for TorchScript; an exported program says them itself"
     )
@@ -285,7 +285,7 @@ def test_the_operators_own_setting_for_pickles_stays(
     assert os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] == "0"
 
 
-def test_torchscript_without_a_signature_is_refused_with_what_it_takes(tmp_path: Path) -> None:
+def test_torchscript_without_a_signature_is_refused_with_its_parameters(tmp_path: Path) -> None:
     assert refused(tmp_path, scripted(Linear())) == (
         "TorchScript does not say what its tensors look like; set inputs and outputs, "
         'such as inputs = ["x FP32 [3, 224, 224]"]; its forward takes x (Tensor)'

@@ -47,7 +47,7 @@ def site(folder: Path, data: bytes, on: str = "cpu", **options: Any) -> Site:
 @ON
 @pytest.mark.parametrize("straight", [True, False])
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_program_gets_its_rows_whichever_way(
+def test_a_program_gets_its_rows_on_either_copy_way(
     tmp_path: Path, on: str, straight: bool, count: int
 ) -> None:
     own = site(tmp_path, exported(Linear(), "x: batch 3"), on)
@@ -86,7 +86,7 @@ def test_a_graph_answers_as_the_program_does(tmp_path: Path, on: str) -> None:
 
 
 @ON
-def test_a_graph_reads_what_came_last(tmp_path: Path, on: str) -> None:
+def test_a_graph_reads_the_latest_rows(tmp_path: Path, on: str) -> None:
     own = site(tmp_path, exported(Calling(lambda x: (x + 1, x.sum(1) * 2)), "x: batch 3"), on)
     own.capture(3)
     first, second = own.run.predict(ROWS[3:6])
@@ -233,7 +233,7 @@ def test_memory_that_cannot_be_let_go_of_is_an_error(tmp_path: Path) -> None:
         own.run.close()
 
 
-def test_a_run_without_memory_lets_go_of_what_it_has_begun(tmp_path: Path) -> None:
+def test_a_run_without_memory_releases_its_begun_work(tmp_path: Path) -> None:
     model = opened(tmp_path, exported(Linear(), "x: batch 3"))
     own = Site(model)
 
@@ -249,7 +249,7 @@ def test_a_run_without_memory_lets_go_of_what_it_has_begun(tmp_path: Path) -> No
     assert own.calls[-1] == "empty_cache"
 
 
-def test_its_memory_is_told_in_bytes(tmp_path: Path) -> None:
+def test_its_memory_is_in_bytes(tmp_path: Path) -> None:
     assert site(tmp_path, exported(Linear(), "x: batch 3")).device.held_bytes() == 5 << 20
 
 

@@ -103,7 +103,7 @@ def test_a_device_that_has_failed_for_good_ends_the_worker(tmp_path: Path) -> No
     assert "CUDA error" in done.stdout
 
 
-def test_a_failed_device_is_told_from_a_failed_run(
+def test_a_failed_device_is_distinguished_from_a_failed_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = opened(tmp_path, exported(Linear(), "x: batch 3"))

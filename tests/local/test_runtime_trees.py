@@ -41,17 +41,17 @@ def matrix(model: Model) -> Any:
 
 
 @EACH
-@pytest.mark.parametrize("what", [0, 1, 2])
+@pytest.mark.parametrize("kind", [0, 1, 2])
 def test_answers_are_those_of_the_library_to_the_last_bit_alone_and_in_company(
-    tmp_path: Path, runtime: str, what: int
+    tmp_path: Path, runtime: str, kind: int
 ) -> None:
-    path = made(runtime, tmp_path, what)
-    names = ("y", "margins", "contributions") if what == 2 else EVERY
+    path = made(runtime, tmp_path, kind)
+    names = ("y", "margins", "contributions") if kind == 2 else EVERY
     model = opened(runtime, path, answers=names)
     x = matrix(model)
     together = dict(zip(names, asked(model, x), strict=True))
     assert [tensor.name for tensor in model.outputs] == list(names)
-    for name in names[what < 2 :]:
+    for name in names[kind < 2 :]:
         right = MAKERS[runtime][1](path, name)
         if name == "probabilities" and right.ndim == 1:
             right = np.stack([1 - right, right], axis=1)
@@ -87,9 +87,7 @@ def test_labels_have_the_names_that_they_are_given(tmp_path: Path, runtime: str)
 
 
 @EACH
-def test_a_model_that_does_not_give_what_is_asked_for_says_what_it_gives(
-    tmp_path: Path, runtime: str
-) -> None:
+def test_a_model_without_a_requested_output_names_its_outputs(tmp_path: Path, runtime: str) -> None:
     path = made(runtime, tmp_path, 2)
     assert refused(runtime, path, answers=["probabilities"]) == (
         'answers has "probabilities", but this model has y, margins, contributions'
@@ -181,7 +179,7 @@ def test_an_xgboost_matrix_of_another_width_is_refused(tmp_path: Path) -> None:
             dense(np.zeros(shape))
 
 
-def test_what_xgboost_refuses_has_its_words(tmp_path: Path) -> None:
+def test_xgboosts_refusal_keeps_its_words(tmp_path: Path) -> None:
     xgboost = pytest.importorskip("xgboost")
     booster = xgboost.Booster(model_file=xgboost_file(tmp_path, "reg:squarederror", AMOUNT))
     rounds = booster.num_boosted_rounds()
@@ -190,7 +188,7 @@ def test_what_xgboost_refuses_has_its_words(tmp_path: Path) -> None:
         dense(X[:1])
 
 
-def test_what_xgboost_predicted_stays_when_it_predicts_again(tmp_path: Path) -> None:
+def test_an_xgboost_result_stays_when_it_predicts_again(tmp_path: Path) -> None:
     xgboost = pytest.importorskip("xgboost")
     booster = xgboost.Booster(model_file=xgboost_file(tmp_path, "reg:squarederror", AMOUNT))
     dense = Dense(xgboost, booster, (0, 0), margins=False)

@@ -82,7 +82,7 @@ def only(answers: Any) -> Any:
 
 
 @EVERY_SOURCE
-def test_what_it_takes_and_returns_is_known_before_it_is_loaded(
+def test_the_signature_is_known_before_the_model_is_loaded(
     opened: Callable[[str], Model], runtime: str
 ) -> None:
     model = opened(runtime)

@@ -45,7 +45,7 @@ def test_a_temperature_makes_shares_more_or_less_alike() -> None:
     st.floats(0, 1),
     st.floats(0, 1, exclude_max=True),
 )
-def test_whatever_is_chosen_is_among_the_fewest_that_suffice(
+def test_a_chosen_token_is_among_the_fewest_that_suffice(
     scores: list[float], top_p: float, draw: float
 ) -> None:
     values = np.array(scores)

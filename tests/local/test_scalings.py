@@ -81,7 +81,7 @@ def test_where_no_process_can_be_started_it_cannot_load_and_says_when_one_is() -
     assert again_s(segment, ModelState.CANNOT_LOAD) == 1
 
 
-def test_who_waits_for_a_place_in_a_cluster_may_be_waited_for() -> None:
+def test_a_worker_that_waits_for_a_place_in_a_cluster_may_be_waited_for() -> None:
     segment = engine(ready=0, workers=(0,))
     for _ in range(9):
         segment.publish_worker_start(0, NO_PLACE_YET)
@@ -117,7 +117,7 @@ def test_a_worker_is_lost_by_its_death_and_not_back_where_two_successors_were_ne
     assert without_worker(segment) is ModelState.WAKING
 
 
-def test_commands_say_the_range_and_what_is_on_its_way() -> None:
+def test_commands_show_the_range_and_the_wanted_number() -> None:
     assert "m: 3 of 0 to 8 workers ready\n" in describe(read(engine()))
     assert "m: 2 of 0 to 8 workers ready, 3 wanted\n" in describe(read(engine(ready=2)))
     assert "m: python, 3 of 0 to 8 workers ready" in table(engine())

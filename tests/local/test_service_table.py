@@ -80,7 +80,7 @@ def test_a_frontend_says_which_table_it_follows_when_it_does() -> None:
     assert list(harness.service.models) == ["m"]
 
 
-def test_what_has_not_changed_keeps_what_was_learned() -> None:
+def test_an_unchanged_model_keeps_its_learned_sizes() -> None:
     harness = Harness(ONE)
     known = harness.service.model("m")
     harness.publish(ONE, TWO)
@@ -105,7 +105,7 @@ def acknowledged(harness: FrontendHarness) -> bool:
     return bool(harness.segment.words[word] == harness.segment.model_table.number)
 
 
-def test_what_was_sent_before_a_table_was_followed_is_submitted_before_that_is_said() -> None:
+def test_requests_from_before_a_new_table_are_submitted_before_it_is_acknowledged() -> None:
     harness = sending()
     harness.predict(0, [0])
     harness.segment.model_table.publish(harness.segment.models)
@@ -114,7 +114,7 @@ def test_what_was_sent_before_a_table_was_followed_is_submitted_before_that_is_s
     assert (acknowledged(harness), harness.submitted.has_items) == (True, True)
 
 
-def test_a_table_is_not_followed_as_long_as_there_is_no_room_to_submit_what_was_sent() -> None:
+def test_a_table_is_not_followed_until_earlier_requests_have_room() -> None:
     harness = sending(slots=2)
     for number in range(2):
         harness.predict(number, [number])

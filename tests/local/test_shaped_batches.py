@@ -152,7 +152,7 @@ def backlog(harness: CollectorHarness) -> tuple[int, int]:
     return words[first + ModelWords.ANSWER_NS], words[first + ModelWords.ROW_NS]
 
 
-def test_before_the_first_batch_it_is_known_what_a_burst_would_take() -> None:
+def test_the_cost_of_a_burst_is_known_before_the_first_batch() -> None:
     assert backlog(CollectorHarness(shaped()).begin()) == (0, 0)
     harness = warmed(shaped(), Trial(1, 16, 100), Trial(4, 16, 4000))
     assert backlog(harness) == (0, 1000)
@@ -162,7 +162,7 @@ def test_before_the_first_batch_it_is_known_what_a_burst_would_take() -> None:
     assert backlog(harness) == (3 * 4000, 1000), "the batch that runs, a full one, and its own"
 
 
-def test_what_a_model_serves_is_told_with_what_its_batches_took() -> None:
+def test_a_models_shapes_are_listed_with_the_times_of_its_batches() -> None:
     model = shaped(
         workers=(0, 1),
         max_batch_elements=512,
@@ -196,12 +196,12 @@ def test_what_a_model_serves_is_told_with_what_its_batches_took() -> None:
         (shaped(pad_variable_length=True), "of up to 4 instances, padded to the longest, eager"),
     ],
 )
-def test_other_models_are_told_too(model: ModelSpec, line: str) -> None:
+def test_other_models_are_listed_too(model: ModelSpec, line: str) -> None:
     text = table(CollectorHarness(model).segment)
     assert f"  batches: {line}\n  warm-up: none" in text
 
 
-def test_a_size_takes_the_mean_of_those_who_tried_it() -> None:
+def test_a_size_takes_the_mean_of_the_workers_that_tried_it() -> None:
     assert mean_trials([[Trial(4, 0, 10), Trial(1, 0, 5)], [Trial(4, 0, 30)], []]) == [
         Trial(1, 0, 5),
         Trial(4, 0, 20),

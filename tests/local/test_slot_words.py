@@ -61,7 +61,7 @@ def _opened(published_before: int) -> tuple[Segment, Lane, Consumer]:
 
 @pytest.mark.parametrize("publish", [_send, _publish])
 @given(before=generations)
-def test_what_a_lane_publishes(publish: Publish, before: int) -> None:
+def test_a_lane_publishes_these_words(publish: Publish, before: int) -> None:
     segment, lane, submitted = _opened(before)
     slot = publish(lane)
     lane.submit()

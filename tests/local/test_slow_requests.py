@@ -41,7 +41,7 @@ def times(segment: Segment, now_ns: int = START_NS) -> list[int]:
         {"code": 200, "instances": 0, "protocol": Protocol.V1},
     ],
 )
-def test_what_is_read_is_what_was_put(change: dict[str, Any]) -> None:
+def test_a_read_record_is_the_stored_one(change: dict[str, Any]) -> None:
     segment, request = local_segment(spec()), REQUEST._replace(**change)
     Slowest(segment, 0).put(request)
     assert slowest(segment, START_NS) == [request]
@@ -64,7 +64,7 @@ def test_those_that_took_longest_are_kept(took_ns: list[int]) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 40), st.integers(0, 5)), min_size=20, max_size=60))
-def test_whoever_is_missing_is_too_old_or_has_met_enough_that_took_longer(
+def test_a_missing_request_is_too_old_or_among_slower_ones(
     requests: list[tuple[int, int]],
 ) -> None:
     segment = local_segment(spec())
@@ -110,7 +110,7 @@ def test_all_lanes_are_read() -> None:
     assert len(slowest(segment, START_NS, 2)) == 2
 
 
-def test_the_next_owner_goes_on_with_what_there_is() -> None:
+def test_the_next_owner_goes_on_with_the_kept_requests() -> None:
     segment = local_segment(spec())
     before = Slowest(segment, 0)
     for each_ns in range(100, 100 + SLOW_REQUESTS):

@@ -32,7 +32,7 @@ def test_a_spare_gets_no_batch_while_the_worker_lives() -> None:
     assert ready(found) == 1
 
 
-def test_a_spare_goes_on_at_once_with_what_a_dead_worker_had() -> None:
+def test_a_spare_goes_on_at_once_with_a_dead_workers_batch() -> None:
     found = harness()
     found.send(7)
     found.step(1)
@@ -44,7 +44,7 @@ def test_a_spare_goes_on_at_once_with_what_a_dead_worker_had() -> None:
     assert ready(found) == 1
 
 
-def test_who_comes_after_a_death_is_the_next_spare() -> None:
+def test_a_worker_that_comes_after_a_death_is_the_next_spare() -> None:
     found = harness()
     for dead, goes_on in ((0, 1), (1, 0), (0, 1)):
         found.collector.worker_died(dead, 1)

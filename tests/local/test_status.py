@@ -65,7 +65,7 @@ def counted() -> Segment:
     return segment
 
 
-def test_what_was_counted_is_read_under_its_name() -> None:
+def test_counts_are_read_under_their_names() -> None:
     status = read(counted())
     a = status.models["a"]
     assert (a.workers, a.ready, a.requests, a.rows) == (2, 1, 8, 20)
@@ -78,7 +78,7 @@ def test_what_was_counted_is_read_under_its_name() -> None:
     assert [status.workers[number]["batches"] for number in range(3)] == [0, 0, 9]
 
 
-def test_restarts_are_told_by_their_case_and_a_worker_that_fails_by_what_it_does() -> None:
+def test_restarts_are_listed_by_case_and_a_failing_worker_by_its_error() -> None:
     segment = counted()
     account = segment.models[0].account
     block = Scalings(segment.words, segment.layout, account)
@@ -125,7 +125,7 @@ def test_where_no_engine_runs_it_says_so(capsys: pytest.CaptureFixture[str]) -> 
     assert f"process id {NO_PID} is running" in capsys.readouterr().err
 
 
-def test_another_users_engine_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_users_engine_is_named_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     layout = Layout(lanes=1, slots=2, lane_bytes=PAGE, workers=1, models=1, model_table_bytes=PAGE)
     segment = Segment.create(layout, (spec(name="theirs"),))
     own = getpwuid(os.geteuid()).pw_name

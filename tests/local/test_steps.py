@@ -46,7 +46,7 @@ def test_rows_that_come_together_begin_together() -> None:
     assert harness.model.begun == [[1, 2, 3]]
 
 
-def test_who_wants_no_parts_gets_one_answer() -> None:
+def test_a_client_that_wants_no_parts_gets_one_answer() -> None:
     harness = StepsHarness()
     slot = harness.send(3, in_parts=False)
     harness.finish()
@@ -294,7 +294,7 @@ def test_more_rows_may_end_with_one_step_than_the_ring_has_room_for(
     assert harness.model.steps[-1] == [2] * 60, "all places were free again"
 
 
-def test_slots_say_what_a_worker_holds_before_its_ring_lets_go() -> None:
+def test_slots_name_their_worker_before_its_ring_lets_go() -> None:
     harness = StepsHarness()
     slots = [harness.send(3), harness.send(4)]
     harness.collect()

@@ -21,7 +21,7 @@ from ringbatch.shm.slot import Status
 TWO = {"workers": (0, 1)}
 
 
-def test_what_a_worker_holds_is_left_to_it_and_the_rest_is_taken_over() -> None:
+def test_a_workers_batch_is_left_to_it_and_the_rest_is_taken_over() -> None:
     harness = CollectorHarness(eager()).begin()
     slots = [harness.send(n) for n in range(6)]
     harness.step(1)
@@ -113,7 +113,7 @@ def test_numbers_of_batches_never_come_twice() -> None:
     assert harness.workers[0].task().mark.batch > old.mark.batch
 
 
-def test_whoever_holds_something_is_rung_for_it() -> None:
+def test_every_worker_with_a_batch_is_rung_for_it() -> None:
     """The collector before may have died between giving it and ringing."""
     harness = CollectorHarness(eager(**TWO)).begin()
     harness.send(0)
@@ -124,7 +124,7 @@ def test_whoever_holds_something_is_rung_for_it() -> None:
     assert harness.worker_wakes == [busy]
 
 
-def test_what_was_answered_and_not_posted_is_posted() -> None:
+def test_an_answered_unposted_request_is_posted() -> None:
     harness = CollectorHarness(eager()).begin()
     slot = harness.send(0)
     harness.step(1)
@@ -142,7 +142,7 @@ def test_what_was_answered_and_not_posted_is_posted() -> None:
     assert harness.all_free()
 
 
-def test_what_was_cancelled_meanwhile_is_dropped() -> None:
+def test_a_request_cancelled_in_between_is_dropped() -> None:
     harness = CollectorHarness(eager())
     slot = harness.send(0)
     harness.step(1)
@@ -182,7 +182,7 @@ def test_a_worker_that_hangs_over_a_takeover_is_ended_all_the_same() -> None:
 # Deaths
 
 
-def test_who_died_while_there_was_no_collector_is_reclaimed_by_the_next() -> None:
+def test_a_worker_that_died_without_a_collector_is_reclaimed_by_the_next() -> None:
     harness = CollectorHarness(eager(**TWO)).begin()
     slots = [harness.send(n) for n in range(4)]
     harness.step(1)
@@ -367,7 +367,7 @@ def test_a_model_that_retires_is_drained_once_its_worker_has_answered() -> None:
     assert harness.news == [EntryDrained(OLD.reference)]
 
 
-def test_that_a_model_is_loaded_is_said_again() -> None:
+def test_a_loaded_model_is_announced_again() -> None:
     loading = replace(NEW, state=LOADING)
     harness = Changing(OLD)
     harness.segment.model_table.publish((OLD, loading))
@@ -380,7 +380,7 @@ def test_that_a_model_is_loaded_is_said_again() -> None:
     assert harness.news == [EntryLoaded(loading.reference)]
 
 
-def test_whom_the_table_has_no_longer_is_let_go_when_it_holds_nothing() -> None:
+def test_a_worker_that_left_the_table_is_released_once_it_holds_nothing() -> None:
     harness = Changing(eager(max_batch_size=1, workers=(0, 1, 2)))
     first, *_ = harness.segment.models
     for worker in harness.workers[:2]:
@@ -406,7 +406,7 @@ def test_whom_the_table_has_no_longer_is_let_go_when_it_holds_nothing() -> None:
     assert len(harness.clients[0].collect()) == 1
 
 
-def test_what_such_a_worker_held_at_its_death_runs_elsewhere() -> None:
+def test_such_a_workers_batch_runs_elsewhere_after_its_death() -> None:
     harness = Changing(eager(workers=(0, 1)))
     first, *_ = harness.segment.models
     harness.workers[0].ready()

@@ -72,7 +72,7 @@ def test_many_at_once_are_counted_as_one_by_one(times_ns: list[int]) -> None:
     assert vars(ends(alone)) == vars(ends(together))
 
 
-def test_what_was_answered_is_counted_by_its_time_and_all_else_by_its_status(
+def test_answers_are_counted_by_their_time_and_other_ends_by_their_status(
     segment: Segment,
 ) -> None:
     tally = tally_of(segment, MODELS[0])
@@ -107,7 +107,7 @@ def test_the_next_holder_of_a_lane_counts_on(segment: Segment) -> None:
     assert ends(segment).answered == 2
 
 
-def test_what_takes_a_models_place_inherits_nothing_and_a_late_end_is_nobodys(
+def test_a_reused_place_inherits_nothing_and_a_late_end_is_dropped(
     segment: Segment,
 ) -> None:
     tallies = Tallies(segment, 0)

@@ -260,7 +260,7 @@ def test_a_wrong_result_is_refused_in_words(
         Checker(outputs).outputs(returned, 2)
 
 
-def test_what_cannot_become_an_array_is_refused_in_words() -> None:
+def test_a_value_that_cannot_become_an_array_is_refused_in_words() -> None:
     with pytest.raises(WrongResult, match="output 'y' is no array: on the wrong device"):
         Checker(ONE).outputs(Unconvertible(), 2)
 
@@ -282,7 +282,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(("output", "returned", "words"), FAULTS.values(), ids=FAULTS.keys())
-def test_elements_that_cannot_be_told_are_a_fault_of_theirs_alone(
+def test_unencodable_elements_are_a_fault_of_their_own(
     output: Tensor, returned: Any, words: str
 ) -> None:
     checked = Checker([output]).outputs(returned, 2)
@@ -332,9 +332,7 @@ KINDS = {
 @pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
 @pytest.mark.parametrize("count", [1, 2, FEW + 1])
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
-def test_a_kind_of_array_is_the_array_that_it_is_whatever_its_company(
-    kind: Any, count: int
-) -> None:
+def test_any_kind_of_array_is_written_by_its_values_beside_any_other(kind: Any, count: int) -> None:
     bench = Bench([X], [Tensor("y", "FP32", [2])])
     values = np.arange(2 * count, dtype=np.float32).reshape(count, 2)
     requests = [bench.request([[0, 0]]) for _ in range(count)]

@@ -191,7 +191,7 @@ def test_files_that_have_changed_are_not_used(
         ("{{ bos_token }}{{ add_generation_prompt }}", "<s>True"),
     ],
 )
-def test_templates_have_what_those_of_transformers_have(template: str, text: str) -> None:
+def test_templates_have_the_functions_of_transformers(template: str, text: str) -> None:
     messages = [{"role": "user", "content": "é<"}]
     assert ChatTemplate(template, {"bos_token": "<s>"}).text(messages) == text
 

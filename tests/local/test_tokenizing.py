@@ -138,7 +138,7 @@ def test_tokens_go_on_their_way() -> None:
     assert story.ends == [TOKENIZED, "abandoned"]
 
 
-def test_who_leaves_before_there_are_tokens_is_sent_nowhere() -> None:
+def test_a_client_that_leaves_before_there_are_tokens_is_sent_nowhere() -> None:
     story = Story()
     run(story, story.tokenized(), story.call.abandon)
     assert story.ends == [CLIENT_GONE]
@@ -151,7 +151,9 @@ def test_who_leaves_before_there_are_tokens_is_sent_nowhere() -> None:
     [(InvalidRequest("long"), InvalidRequest), (RuntimeError("defect"), InternalError)],
 )
 @pytest.mark.parametrize("leaves", [False, True])
-def test_what_a_thread_raises_is_told_once(error: Exception, end: Any, leaves: bool) -> None:
+def test_an_error_of_a_thread_ends_its_request_once(
+    error: Exception, end: Any, leaves: bool
+) -> None:
     story = Story()
     run(story, story.tokenized(error), story.call.abandon if leaves else nothing)
     assert story.ends == ([CLIENT_GONE] if leaves else [end])
@@ -159,7 +161,7 @@ def test_what_a_thread_raises_is_told_once(error: Exception, end: Any, leaves: b
     assert len(story.ends) == 1
 
 
-def test_what_cannot_be_sent_is_told() -> None:
+def test_an_unsendable_request_is_refused() -> None:
     story = Story(refuses=True)
     run(story, story.tokenized(), nothing)
     story.call.abandon()
@@ -189,7 +191,7 @@ def test_no_tokens_are_made_for_a_request_that_is_over(how: str) -> None:
     assert (story.ends, story.begun) == ([CLIENT_GONE if leaves else DeadlineExceeded], 0)
 
 
-def test_what_has_ended_leaves_no_timer_behind() -> None:
+def test_an_ended_request_leaves_no_timer_behind() -> None:
     async def left() -> list[Any]:
         loop = asyncio.get_running_loop()
         timers: list[asyncio.TimerHandle] = []
@@ -345,7 +347,7 @@ def test_a_tokenizer_that_cannot_be_used_is_no_defect(
     assert logged in caplog.text
 
 
-def test_a_model_that_has_become_another_is_not_what_is_served(tmp_path: Path) -> None:
+def test_a_model_that_was_replaced_is_no_longer_served(tmp_path: Path) -> None:
     spec = spec_of(write_directory(tmp_path / "m"))
     harness = FrontendHarness(spec)
     model = harness.service.model("m")
@@ -392,7 +394,7 @@ def test_a_deadline_holds_while_others_texts_are_made_tokens_of(tmp_path: Path) 
     asyncio.run(asked())
 
 
-def test_texts_beyond_what_may_wait_are_refused(tmp_path: Path) -> None:
+def test_texts_beyond_the_waiting_limit_are_refused(tmp_path: Path) -> None:
     async def asked() -> None:
         harness = FrontendHarness(spec_of(write_directory(tmp_path / "m")))
         harness.service.pipeline._texts.most = len(LONG) + 100

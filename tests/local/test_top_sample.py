@@ -48,7 +48,7 @@ def looked(segment: Segment) -> list[OfModel]:
     return [occupancy.of(model) for model in segment.models]
 
 
-def test_what_was_sent_waits_until_a_worker_has_it() -> None:
+def test_a_sent_request_waits_until_a_worker_has_it() -> None:
     segment, _, references = engine()
     assert looked(segment) == [OfModel(4, 4, 10.0), OfModel(0, 0, 0.0)]
     give(segment, references[:1])

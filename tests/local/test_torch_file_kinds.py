@@ -82,7 +82,7 @@ def test_a_file_that_can_be_run_is_known_by_its_records(
     ],
     ids=["pickle", "old-pickle", "other-archive", "foreign", "empty", "machine-code"],
 )
-def test_any_other_file_is_refused_with_what_it_is_and_what_to_do(
+def test_any_other_file_is_refused_with_its_kind_and_a_remedy(
     tmp_path: Path, data: bytes, words: str
 ) -> None:
     text = refused(tmp_path, data)

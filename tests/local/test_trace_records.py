@@ -36,7 +36,7 @@ def test_a_request_is_traced_as_its_client_says_or_by_share(
     assert found == (LOGGED if logged else 0) + (TRACED if traced else 0)
 
 
-def test_a_sample_has_its_share_whoever_decides_for_himself() -> None:
+def test_a_sample_has_its_share_beside_clients_that_decide_themselves() -> None:
     samples = Samples(None, Draw(0.01, random.Random(1).random))
     found = [samples.of(UNSAMPLED if number % 2 else b"") for number in range(20_000)]
     assert 80 <= found.count(TRACED) <= 120

@@ -38,7 +38,7 @@ def first_of(segment: Segment, place: int) -> int:
     return segment.layout.traced_requests(0) + place * RequestRecordWords.SIZE
 
 
-def test_what_is_read_is_what_was_put() -> None:
+def test_a_read_record_is_the_stored_one() -> None:
     segment = segment_of()
     reader = TracedReader(segment)
     TracedRequests(segment, 0).put(REQUEST)
@@ -136,7 +136,7 @@ def test_one_that_its_writer_died_of_is_not_read_and_the_next_owner_writes_there
     assert reader.lost == max(before - COUNT, 0)
 
 
-def test_a_reader_that_comes_later_begins_with_what_there_is() -> None:
+def test_a_later_reader_begins_with_the_records_that_are_left() -> None:
     segment = segment_of()
     writer = TracedRequests(segment, 0)
     for number in range(COUNT + 2):

@@ -121,7 +121,7 @@ def test_traces_that_cannot_be_encoded_are_counted_and_the_next_are_sent(
         (["it refused 1 spans"], 1, (1, 0, 0)),
     ],
 )
-def test_what_may_be_sent_again_is_and_no_more(
+def test_only_a_retryable_failure_is_sent_again(
     acts: list[Any], sent: int, expected: tuple[int, int, int]
 ) -> None:
     receiver = Receiver(*acts)
@@ -274,7 +274,7 @@ PARTLY = ExportTraceServiceResponse(
         (503, b"x", ConnectionError("it answers with status 503")),
     ],
 )
-def test_what_the_answers_of_a_collector_mean(
+def test_an_answer_of_a_trace_collector_has_its_meaning(
     sender: Sender, status: int, body: bytes, expected: str | Exception
 ) -> None:
     Collector.replies_with = status, body
@@ -292,7 +292,7 @@ def test_where_nobody_listens_it_did_not_arrive(free_port_factory: Callable[[], 
 
 
 @pytest.mark.parametrize("value", ["sec\nret", "secret\N{EURO SIGN}"])
-def test_a_header_that_cannot_be_sent_is_said_without_its_value_and_ends_nothing(
+def test_an_unsendable_header_is_logged_without_its_value_and_ends_nothing(
     endpoint: str, value: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     sender = Sender(endpoint, {"x-key": value})
@@ -324,7 +324,7 @@ def test_a_name_that_no_host_can_have_is_not_asked_for_again() -> None:
         Sender("http://a..b:4318", {}).send(b"x")
 
 
-def test_spans_are_what_otlp_makes_of_them() -> None:
+def test_spans_are_equal_to_those_of_otlps_schema() -> None:
     encoder = Encoder({"service.name": "e"}, "1.2")
     link = SpanContext("01" * 16, "02" * 8)
     failed = SPAN._replace(attributes={"a": "b", "n": 3}, links=(link,), failed=True)
@@ -363,7 +363,7 @@ class Spans:
         self.traces.append(trace)
 
 
-def test_no_route_is_told_of_a_model_of_texts() -> None:
+def test_a_model_of_texts_has_no_route_in_its_span() -> None:
     models = (
         spec(name="m"),
         replace(spec(1, name="texts"), tokens=Tokens("", "", 1, True, False, 1)),
@@ -382,7 +382,7 @@ def test_no_route_is_told_of_a_model_of_texts() -> None:
     assert has_route == {"predict m": True, "predict texts": False}
 
 
-def test_what_is_read_is_sent_with_its_model_and_a_batch_once_it_was_held() -> None:
+def test_a_read_record_is_sent_with_its_model_and_a_batch_once_it_was_held() -> None:
     segment, now_ns = local_segment(spec(name="m"), lanes=2, traced=4), [0]
     spans: Any = Spans()
     tracing = Tracing(segment, spans, lambda: now_ns[0])

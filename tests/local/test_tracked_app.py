@@ -79,13 +79,13 @@ def test_a_trace_is_passed_on_only_where_it_is_one(sent: bytes, expected: bytes 
     assert given.get(b"traceparent") == expected
 
 
-def test_who_asks_is_told_the_time_of_what_was_passed_on() -> None:
+def test_a_client_that_asks_gets_the_time_of_a_passed_request() -> None:
     _, got = passed((b"x-server-timing", b"1"))
     assert got[b"server-timing"].startswith(b"wait;dur=")
     assert b"server-timing" not in passed()[1]
 
 
-def test_every_client_is_told_of_the_load_where_that_is_configured() -> None:
+def test_every_client_gets_the_load_if_that_is_configured() -> None:
     assert passed(load_report=True)[1][b"endpoint-load-metrics"].startswith(b"TEXT ")
     _, got = passed((b"endpoint-load-metrics-format", b"json"), load_report=True)
     assert got[b"endpoint-load-metrics"].startswith(b"JSON ")
@@ -176,7 +176,7 @@ def test_a_probe_of_health_is_never_among_the_slowest(path: str, ours: bool, kep
 
 
 @pytest.mark.parametrize("answers", [False, True])
-def test_one_whose_client_leaves_before_the_answer_has_499(answers: bool) -> None:
+def test_a_request_whose_client_leaves_before_the_answer_has_499(answers: bool) -> None:
     async def asked(_service: Service, scope: Any, send: Any) -> None:
         scope[EXCHANGES].end()
         if answers:
@@ -194,7 +194,7 @@ def test_one_that_nobody_could_serve_has_500(error: type[BaseException]) -> None
 
 
 @pytest.mark.parametrize("headers", [(), (REQUEST_HEADERS,)])
-def test_what_somebody_else_has_counted_is_not_counted_again(
+def test_a_request_that_was_counted_elsewhere_is_not_counted_again(
     headers: tuple[tuple[bytes, bytes], ...],
 ) -> None:
     async def rejecting(service: Service, scope: Any, send: Any) -> None:
@@ -240,7 +240,7 @@ def test_a_probe_in_front_of_another_server_counts_once(
     assert ended(asked, *headers) == expected
 
 
-def test_what_an_application_does_after_its_answer_keeps_no_client(
+def test_work_behind_an_applications_answer_keeps_no_client(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     segment = local_segment(spec(), slots=8)

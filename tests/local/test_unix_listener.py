@@ -82,7 +82,7 @@ def test_a_file_that_is_no_socket_is_left_alone(path: str) -> None:
     assert Path(path).read_text() == "precious"
 
 
-def test_what_stands_in_the_way_is_named(path: str) -> None:
+def test_an_obstacle_is_named(path: str) -> None:
     with pytest.raises(StartupError, match="its directory does not exist"):
         listen(f"{path}/none/s")
     with pytest.raises(StartupError, match="no group 'nobody-has-this'"):

@@ -103,12 +103,12 @@ def test_more_of_an_answer_than_may_be_is_not_taken(begun: bytes, drop: bytes) -
 def test_an_answer_is_bounded_by_lanes_and_by_the_memory_that_is_left(
     monkeypatch: pytest.MonkeyPatch, lane_bytes: int, limit: int, bound: Bound
 ) -> None:
-    monkeypatch.setattr(resource, "getrlimit", lambda _what: (limit, limit))
+    monkeypatch.setattr(resource, "getrlimit", lambda _resource: (limit, limit))
     monkeypatch.setattr("ringbatch.engine.runtimes.upstreams.connection.held_bytes", lambda: HELD)
     assert answer_bound(lane_bytes)() == bound
 
 
-def test_what_a_process_holds_is_counted() -> None:
+def test_memory_that_a_process_holds_is_counted() -> None:
     before = held_bytes()
     # So much is mapped for itself, and counts before it is touched.
     held = bytearray(1 << 28)
@@ -126,14 +126,14 @@ def test_no_memory_in_the_parsers_calls_is_no_fault_of_the_answer(
         post(upstream)
 
 
-def test_what_follows_a_whole_answer_is_no_part_of_it() -> None:
+def test_bytes_behind_a_whole_answer_are_no_part_of_it() -> None:
     other = b"HTTP/1.1 500 Oops\r\nRetry-After: 9\r\ncontent-length: 4\r\n\r\nelse"
     with served(answering(OK + other), answering(OK)) as upstream:
         assert post(upstream) == Answer(200, {"content-length": "2"}, b"ok")
         assert post(upstream) == Answer(200, {"content-length": "2"}, b"ok")
 
 
-def test_what_is_said_unasked_is_nobodys_answer() -> None:
+def test_unrequested_bytes_are_nobodys_answer() -> None:
     was_sent = threading.Event()
 
     def handle(connection: socket.socket) -> None:
@@ -169,7 +169,7 @@ def test_a_status_need_have_no_name(status: int) -> None:
 
 
 @pytest.mark.parametrize("status", [b"000", b"099", b"600", b"799", b"999", b"1000", b"99", b"-1"])
-def test_what_is_no_status_is_no_answer(status: bytes) -> None:
+def test_an_invalid_status_is_no_answer(status: bytes) -> None:
     with served(answering(OK.replace(b"200", status)), answering(OK)) as upstream:
         assert failure(upstream).status is Status.SERVER_BROKEN
         assert post(upstream).body == b"ok"
@@ -194,7 +194,7 @@ def test_what_is_no_status_is_no_answer(status: bytes) -> None:
     ],
     ids=["other protocol", "upgrade", "two lengths", "megabyte header"],
 )
-def test_what_is_no_answer_is_told_in_words(answer: bytes, words: str) -> None:
+def test_an_invalid_answer_is_described(answer: bytes, words: str) -> None:
     def handle(connection: socket.socket) -> None:
         request_of(connection)
         connection.sendall(answer)

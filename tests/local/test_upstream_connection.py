@@ -43,7 +43,7 @@ def closing(*answers: bytes, reset: bool = False) -> Serve:
     return handle
 
 
-def test_what_is_sent_is_one_whole_request() -> None:
+def test_one_whole_request_is_sent() -> None:
     seen = []
 
     def handle(connection: socket.socket) -> None:
@@ -199,7 +199,7 @@ def test_a_request_that_the_kernel_has_no_room_for_goes_out_as_it_is_read() -> N
     assert seen == [body, b"short"]
 
 
-def test_a_deadline_may_be_far_beyond_what_the_kernel_counts() -> None:
+def test_a_deadline_may_be_far_beyond_the_kernels_range() -> None:
     with served(answering(OK)) as upstream:
         assert post(upstream, left_ns=1 << 62).body == b"ok"
 

@@ -153,7 +153,7 @@ def gone() -> int:
         return int(listener.getsockname()[1])
 
 
-def test_batches_go_to_whoever_has_the_fewest(server: Make) -> None:
+def test_batches_go_to_the_server_with_the_fewest(server: Make) -> None:
     first, second = server(FALLS_SILENT), server()
     pool, other = shared(first.port, second.port)
     thread = threading.Thread(target=lambda: failure(pool))
@@ -280,7 +280,7 @@ def test_a_refusal_says_more_than_a_server_that_is_not_there(server: Make) -> No
     assert post(pool).status == 429
 
 
-def test_what_is_answered_is_no_longer_under_way(server: Make) -> None:
+def test_an_answered_batch_is_no_longer_under_way(server: Make) -> None:
     first, second = server(), server(HANGS_UP)
     pool = pool_of(first.port, second.port, always=True)
     for _ in range(4):
@@ -290,7 +290,7 @@ def test_what_is_answered_is_no_longer_under_way(server: Make) -> None:
     assert [state.outstanding for state in states.values()] == [0, 0]
 
 
-def test_a_lone_server_is_asked_whatever_it_said(server: Make) -> None:
+def test_a_lone_server_gets_requests_after_any_answer(server: Make) -> None:
     one = server(BUSY)
     pool = pool_of(one.port)
     assert [post(pool).status for _ in range(3)] == [503] * 3
@@ -299,7 +299,7 @@ def test_a_lone_server_is_asked_whatever_it_said(server: Make) -> None:
     assert failure(pool).status is Status.SERVER_DOWN
 
 
-def test_what_a_model_answers_is_an_answer(server: Make) -> None:
+def test_a_models_error_is_an_answer(server: Make) -> None:
     first, second = server(BROKEN), server()
     pool = pool_of(first.port, second.port, always=True)
     assert post(pool).status == 500
@@ -379,7 +379,7 @@ def test_a_batch_leaves_a_server_that_has_stopped_where_it_may(server: Make) -> 
     assert [answer.body for answer in answers] == [b"ok"]
 
 
-def test_what_is_wrong_with_tls_is_said(tmp_path: Path) -> None:
+def test_a_fault_of_tls_is_described(tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.pem"
     wrong.write_text("no certificate")
     for name in ("upstream_ca", "upstream_certificate"):
@@ -429,7 +429,7 @@ def test_large_batches_and_answers_pass_over_tls(
     assert len(made._open) == 1, "one connection"
 
 
-def test_a_server_that_is_not_who_it_should_be_is_sent_nothing(
+def test_a_server_with_another_identity_is_sent_nothing(
     server: Make, authority: trustme.CA, tmp_path: Path
 ) -> None:
     other = tmp_path / "other.pem"

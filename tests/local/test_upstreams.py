@@ -78,7 +78,7 @@ def test_a_worker_that_dies_with_a_batch_leaves_nothing_under_way(
     assert under_way(segment) == (0, 0)
 
 
-def test_what_one_worker_has_met_holds_for_all(workers: list[OwnUpstreams]) -> None:
+def test_one_workers_findings_hold_for_all(workers: list[OwnUpstreams]) -> None:
     workers[0].failed(A, NOW, DOWN_AFTER, of_batch=True)
     assert workers[1].own_states([A, B], NOW)[A].down
     assert not workers[1].own_states([A, B], NOW)[B].down
@@ -93,7 +93,7 @@ def test_failures_of_several_workers_add_up(workers: list[OwnUpstreams]) -> None
     assert workers[0].own_states([A], NOW)[A].down
 
 
-def test_a_worker_that_starts_counts_what_it_says_itself(
+def test_a_loading_worker_counts_its_own_findings_only(
     segment: Segment, workers: list[OwnUpstreams]
 ) -> None:
     set_state(segment, 1, WorkerState.LOADING)

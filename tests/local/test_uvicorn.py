@@ -153,12 +153,12 @@ def test_the_installed_release_is_one_whose_internals_were_read() -> None:
     [(HttpToolsProtocol, PROTOCOL_METHODS), (Server, SERVER_METHODS)],
     ids=["protocol", "server"],
 )
-def test_methods_take_what_they_took(owner: type, expected: dict[str, list[str]]) -> None:
+def test_methods_have_their_former_parameters(owner: type, expected: dict[str, list[str]]) -> None:
     assert {name: parameters(getattr(owner, name)) for name in expected} == expected
 
 
 @scenario
-async def test_the_protocol_has_what_is_used_of_it() -> None:
+async def test_the_protocol_has_every_member_used_of_it() -> None:
     protocol = in_a_request()
     assert uses(FALLBACK, "HttpToolsProtocol", protocol) == PROTOCOL_USES
     for chain in PROTOCOL_USES:
@@ -174,7 +174,7 @@ async def test_the_protocol_has_what_is_used_of_it() -> None:
 
 
 @scenario
-async def test_the_server_has_what_is_used_of_it() -> None:
+async def test_the_server_has_every_member_used_of_it() -> None:
     server = Server(uvicorn_config())
     assert uses(SERVER, "Server", server) == SERVER_USES
     for chain in SERVER_USES:

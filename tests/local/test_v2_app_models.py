@@ -32,7 +32,7 @@ def test_metadata_shows_the_batch_as_the_first_dimension(path: str) -> None:
     }
 
 
-def test_server_metadata_names_what_works() -> None:
+def test_server_metadata_names_working_extensions() -> None:
     answer = read("/v2").json
     assert list(answer) == ["name", "version", "extensions"]
     assert answer["name"] == "ringbatch"
@@ -75,7 +75,7 @@ def test_models_are_listed() -> None:
         ("/v2/nothing", 404),
     ],
 )
-def test_what_can_be_read_of_a_model(path: str, status: int) -> None:
+def test_each_path_of_a_model_can_be_read(path: str, status: int) -> None:
     got = read(path)
     assert got.status_code == status
     assert got.json == {"name": "addone", "ready": True} if status == 200 else got.json["error"]
@@ -117,7 +117,7 @@ def test_settings_are_shown_and_stay(path: str, setting: Any, other: Any) -> Non
         ("GET", "/v2/repository/index", "POST"),
     ],
 )
-def test_a_wrong_method_is_told_the_right_ones(method: str, path: str, allowed: str) -> None:
+def test_a_wrong_method_gets_the_allowed_ones(method: str, path: str, allowed: str) -> None:
     got = read(path, method)
     assert got.status_code == 405
     assert allowed in got.headers["allow"].split(", ")
@@ -207,7 +207,7 @@ def test_a_model_may_be_called_like_any_part_of_a_path(name: str, rest: str) -> 
         (b'{"ready":true}', [given.name for given, _ in MODELS if given.name != "loading"]),
     ],
 )
-def test_the_index_says_what_is_ready(body: bytes, names: list[str]) -> None:
+def test_the_index_shows_the_ready_models(body: bytes, names: list[str]) -> None:
     entries = read("/v2/repository/index", "POST", body=body).json
     assert [entry["name"] for entry in entries] == names
     for entry in entries:

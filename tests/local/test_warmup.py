@@ -96,7 +96,7 @@ def test_a_model_that_fails_in_one_bucket_is_refused_with_that_bucket() -> None:
 
 
 @pytest.mark.parametrize(("at", "right"), [(0, False), (-1, True)])
-def test_what_comes_of_padding_is_nobodys_failure(at: int, right: bool) -> None:
+def test_a_padded_rows_result_is_nobodys_failure(at: int, right: bool) -> None:
     def predict(ids: Any) -> Any:
         result = np.ones(ids.shape)
         if len(ids) > 1:
@@ -219,13 +219,13 @@ def test_an_answer_that_is_not_finite_is_one_where_nobody_refuses_it() -> None:
     assert len(Harness(spec(0, [X], [Y]), lambda x: x * np.inf).warm()) == 6
 
 
-def test_values_of_json_that_cannot_be_told_are_a_failure(tmp_path: Path) -> None:
+def test_unencodable_values_of_json_are_a_failure(tmp_path: Path) -> None:
     harness = Harness(spec(), lambda instances: [float("nan") for _ in instances])
     with pytest.raises(StartupError, match=r"with a batch of 1: WrongResult: a prediction cannot"):
         harness.warm(file=written(tmp_path, ["a"]))
 
 
-def test_what_is_left_out_and_what_is_too_slow_is_mentioned(
+def test_omitted_and_too_slow_sizes_are_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     harness = Harness(
@@ -239,7 +239,7 @@ def test_what_is_left_out_and_what_is_too_slow_is_mentioned(
     ) in caplog.text
 
 
-def test_a_batch_without_memory_says_what_bounds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_without_memory_is_reported_with_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     def greedy(x: Any) -> Any:
         if len(x) > 2:
             raise MemoryError
@@ -273,7 +273,7 @@ def test_instances_of_a_file_are_repeated_to_fill_a_batch(tmp_path: Path) -> Non
     assert harness.seen[-1] == ([{"a": 1}, "b", {"a": 1}, "b"],)
 
 
-def test_a_file_says_what_the_tensors_hold_and_how_long_they_are(tmp_path: Path) -> None:
+def test_a_file_gives_the_content_of_tensors_and_their_lengths(tmp_path: Path) -> None:
     file = written(tmp_path, [{"ids": [1, 2, 3], "text": "a"}, {"ids": [4, 5, 6], "text": "b"}])
     samples = Samples(file, spec(0, [IDS, TEXT], [SUM]))
     assert samples.lengths == [3]
@@ -288,7 +288,7 @@ def test_a_file_says_what_the_tensors_hold_and_how_long_they_are(tmp_path: Path)
     )
 
 
-def test_a_model_that_refuses_what_the_operator_gave_it_does_not_start(tmp_path: Path) -> None:
+def test_a_model_that_refuses_the_operators_samples_does_not_start(tmp_path: Path) -> None:
     harness = Harness(spec(0, [X], [SUM]), refuse)
     file = written(tmp_path, [[1, 2]])
     with pytest.raises(StartupError, match=r"with x FP32 \[2, 2\]: InvalidInput.*warm\.json"):

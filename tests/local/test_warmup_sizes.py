@@ -54,13 +54,13 @@ def test_open_dimensions_have_the_sizes_of_the_buckets(
         (3, 4, 3, [4, 4, 4]),
     ],
 )
-def test_the_lengths_of_rows_are_spread_over_what_a_bucket_takes(
+def test_the_lengths_of_rows_are_spread_over_a_bucket(
     below: int, length: int, count: int, sizes: list[int]
 ) -> None:
     assert spread(below, length, count) == sizes
 
 
-def test_what_is_little_to_do_is_run_first_and_what_is_never_formed_not_at_all() -> None:
+def test_short_runs_come_first_and_sizes_that_never_form_do_not_run() -> None:
     runs = planned([1, 4], [32, 64], lambda rows, length: rows * length <= 128)
     assert runs == [(1, 32), (1, 64), (4, 32)]
 
@@ -96,7 +96,7 @@ def test_the_best_of_several_runs_counts() -> None:
     ("limit_ns", "done", "left"),
     [(0, 1, 3), (1000, 1, 3), (3500, 2, 2), (15_000, 4, 0), (10**6, 4, 0)],
 )
-def test_what_would_take_too_long_is_left_out(limit_ns: int, done: int, left: int) -> None:
+def test_a_size_that_would_take_too_long_is_left_out(limit_ns: int, done: int, left: int) -> None:
     clock = Clock()
 
     def run(rows: int, _length: int) -> int:
@@ -118,7 +118,7 @@ def test_made_up_values_are_ones_of_the_right_shape() -> None:
 
 
 @pytest.mark.parametrize("datatype", ["BOOL", "BF16", "FP16", "UINT8", "BYTES"])
-def test_every_datatype_can_be_made_up_and_is_what_a_request_would_be(datatype: str) -> None:
+def test_every_datatype_can_be_made_up_as_in_a_request(datatype: str) -> None:
     tensor = Tensor("x", datatype, [2])
     harness = Harness(spec(0, [tensor], [tensor]), lambda x: x)
     assert len(harness.warm()) == 6

@@ -45,7 +45,7 @@ def explored(of: Publication, relaxed: Iterable[Access] = ()) -> int:
 
 
 @pytest.mark.parametrize("name", PUBLICATIONS)
-def test_a_reader_finds_what_was_published_or_nothing(name: str) -> None:
+def test_a_reader_finds_the_published_value_or_nothing(name: str) -> None:
     assert explored(PUBLICATIONS[name]) > 5
 
 

@@ -123,7 +123,7 @@ def test_a_batch_with_a_failure_is_reported_as_failed_and_the_next_is_not() -> N
     assert replies == [Status.OK, Status.MODEL_FAILED]
 
 
-def test_what_is_given_up_while_its_batch_waits_is_not_run() -> None:
+def test_a_request_given_up_while_its_batch_waits_is_not_run() -> None:
     harness = Harness()
     send = harness.client.send
     late = send(b"[0]", deadline_ns=WAITED_NS + 1)
@@ -157,7 +157,7 @@ def test_a_batch_that_is_given_up_altogether_is_reported_and_not_run() -> None:
     assert read(harness.segment).workers[0]["batches"] == 0
 
 
-def test_what_a_frontend_makes_of_the_rows_of_its_request_meanwhile_spoils_no_batch() -> None:
+def test_a_frontends_change_to_the_rows_of_its_request_spoils_no_batch() -> None:
     harness = Harness()
     gone, one = harness.client.send(b"[0]"), harness.client.send(b"[1]")
     harness.client.lane.cancel(gone)
@@ -228,7 +228,7 @@ def test_answers_that_find_no_room_are_posted_by_a_later_step() -> None:
     assert read(harness.segment).frontends["late_answers"] == late + 1
 
 
-def test_further_runs_are_told_and_leave_room_for_what_must_be_said() -> None:
+def test_further_runs_are_reported_and_leave_room_for_required_reports() -> None:
     harness = Harness()
     harness.worker.runs_again(4)
     assert [(report.kind, report.first) for report in harness.take_reports()] == [

@@ -57,7 +57,7 @@ def site() -> Site:
     return Site()
 
 
-def test_who_is_let_go_is_asked_to_end_and_has_gone_when_it_has(site: Site) -> None:
+def test_a_released_worker_gets_sigterm_and_has_gone_when_it_has_ended(site: Site) -> None:
     managed = site.start(known=False)
     running = cast(Running, managed.child)
     site.pool.end(managed)
@@ -67,7 +67,7 @@ def test_who_is_let_go_is_asked_to_end_and_has_gone_when_it_has(site: Site) -> N
     assert site.free()
 
 
-def test_who_died_before_it_was_known_is_gone_when_it_is_let_go(site: Site) -> None:
+def test_a_worker_that_died_unknown_is_gone_when_it_is_released(site: Site) -> None:
     managed = site.start(known=False)
     site.ends(managed)
     assert not site.free(), "whoever started it looks for it there"
@@ -75,7 +75,7 @@ def test_who_died_before_it_was_known_is_gone_when_it_is_let_go(site: Site) -> N
     assert site.free()
 
 
-def test_who_died_while_the_collector_knew_it_keeps_the_number_until_it_is_released(
+def test_a_worker_that_died_known_keeps_its_number_until_it_is_released(
     site: Site,
 ) -> None:
     managed = site.start(known=True)
@@ -85,7 +85,7 @@ def test_who_died_while_the_collector_knew_it_keeps_the_number_until_it_is_relea
     assert site.free()
 
 
-def test_what_a_collector_says_of_an_earlier_worker_is_not_meant_for_this_one(site: Site) -> None:
+def test_a_collectors_word_on_an_earlier_worker_does_not_release_this_one(site: Site) -> None:
     for known, entered in ((False, set[int]()), (True, {0})):
         site.entered.clear()
         site.entered |= entered
@@ -96,7 +96,7 @@ def test_what_a_collector_says_of_an_earlier_worker_is_not_meant_for_this_one(si
     site.pool.release(0, site.entered)
 
 
-def test_a_new_collector_frees_what_it_has_never_heard_of(site: Site) -> None:
+def test_a_new_collector_frees_workers_that_it_never_heard_of(site: Site) -> None:
     processes = gone, living, unreclaimed, _, lasting = [
         site.start(number, known=True) for number in range(5)
     ]

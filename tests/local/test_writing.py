@@ -284,7 +284,7 @@ def test_binary_data_is_copied_here_however_large() -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 9])
-def test_what_json_cannot_carry_is_told_with_its_batch(rows: int) -> None:
+def test_a_value_that_json_cannot_carry_is_answered_with_its_batch(rows: int) -> None:
     nan = np.full(NUMBERS * 4, np.nan, "<f4").tobytes()
     case = Case(LARGE, lambda request, _: nan[: request.rows * NUMBERS * 4])
     assert case.v1(rows) is not None
@@ -295,7 +295,7 @@ def test_what_json_cannot_carry_is_told_with_its_batch(rows: int) -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 9])
-def test_who_leaves_meanwhile_is_counted_once_and_the_slots_come_back(rows: int) -> None:
+def test_a_client_that_leaves_meanwhile_is_counted_once_and_the_slots_come_back(rows: int) -> None:
     async def asked() -> None:
         case = Case(LARGE, numbers(LARGE))
         held = case.service.engine.apart = Held()

@@ -13,7 +13,7 @@ from ringbatch.engine.supervisor.health_probe import ask
 from ringbatch.shm.errors import StartupError
 
 
-def test_an_application_that_can_be_imported_is_accepted_whatever_it_says(tmp_path: Path) -> None:
+def test_an_importable_application_is_accepted_with_any_output(tmp_path: Path) -> None:
     (tmp_path / "api.py").write_text("import sys\nsys.stderr.write('a warning\\n')\napp = print\n")
     expect_importable(f"{tmp_path}/api:app", {})
 
@@ -69,13 +69,13 @@ def test_it_is_imported_with_the_environment_of_frontends(tmp_path: Path) -> Non
         expect_importable(f"{tmp_path}/api:app", {})
 
 
-def test_where_no_process_can_be_started_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unstartable_process_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     with pytest.raises(StartupError, match="no process can be started"):
         expect_importable("/nowhere/api:app", {})
 
 
-def test_the_log_shows_whose_request_the_check_sends() -> None:
+def test_the_log_names_the_check_as_the_sender_of_its_request() -> None:
     heads: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
 

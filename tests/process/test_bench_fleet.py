@@ -26,7 +26,7 @@ def nobody() -> Target:
 
 
 @pytest.mark.parametrize("kind", [Kind.POISSON, Kind.CLOSED])
-def test_a_server_that_is_not_there_is_told_and_nothing_hangs(nobody: Target, kind: Kind) -> None:
+def test_an_absent_server_is_reported_and_nothing_hangs(nobody: Target, kind: Kind) -> None:
     with Fleet(1, nobody, REQUESTS) as fleet:
         outcome = fleet.run(Arrivals(kind, 0.2, 100), 8, 1)
     assert set(outcome.counts()) == {BROKEN}

@@ -35,7 +35,7 @@ def burner() -> Iterator["subprocess.Popen[str]"]:
     process.communicate()
 
 
-def test_what_a_process_and_those_below_it_take_is_its_own(
+def test_a_process_and_its_descendants_have_their_own_cpu_time(
     burner: "subprocess.Popen[str]",
 ) -> None:
     before = cpu_times([burner.pid])
@@ -50,7 +50,7 @@ def test_what_a_process_and_those_below_it_take_is_its_own(
     assert after.at_s > before.at_s
 
 
-def test_nobody_s_process_takes_nothing_and_unknown_ones_are_said_to_be(
+def test_no_process_takes_nothing_and_unknown_ones_have_no_figure(
     burner: "subprocess.Popen[str]",
 ) -> None:
     assert cpu_times([]).own_s == 0

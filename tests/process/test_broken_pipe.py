@@ -13,7 +13,9 @@ SERVED = '[models.mnist]\npath = "model.py"\n'
 
 
 @pytest.mark.parametrize("argv", [["check", "--config", "some.toml"], ["manual"], ["--version"]])
-def test_a_reader_who_leaves_ends_a_command_without_a_word(tmp_path: Path, argv: list[str]) -> None:
+def test_a_reader_that_leaves_ends_a_command_without_a_word(
+    tmp_path: Path, argv: list[str]
+) -> None:
     (tmp_path / "some.toml").write_text(SERVED)
     (tmp_path / "model.py").write_text("def predict(x): return x\n")
     reading, writing = os.pipe()

@@ -123,7 +123,7 @@ def taken() -> Iterator[int]:
         "CPUs of a worker",
     ),
 )
-def test_what_serve_refuses_check_refuses(folder: Path, taken: int, name: str) -> None:
+def test_serve_and_check_refuse_the_same(folder: Path, taken: int, name: str) -> None:
     case = CASES[name]
     configure(folder, case.server.format(taken=taken), case.model)
     checked, served = run(folder, "check"), run(folder, "serve")
@@ -133,7 +133,7 @@ def test_what_serve_refuses_check_refuses(folder: Path, taken: int, name: str) -
     assert all(line.startswith("ringbatch: ") for line in checked.stderr.splitlines())
 
 
-def test_what_is_well_is_printed(folder: Path) -> None:
+def test_a_sound_configuration_is_printed(folder: Path) -> None:
     configure(folder)
     done = run(folder, "check")
     assert (done.returncode, done.stderr) == (0, "")
@@ -141,7 +141,7 @@ def test_what_is_well_is_printed(folder: Path) -> None:
     assert "#  " not in done.stdout, "nothing was loaded"
 
 
-def test_all_that_is_in_the_way_is_told_at_once(folder: Path, taken: int) -> None:
+def test_all_obstacles_are_reported_at_once(folder: Path, taken: int) -> None:
     configure(folder, f'port = {taken}\napi_keys_file = "short_keys"', 'cpus = ["9999"]')
     done = run(folder, "check")
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 3), done.stderr
@@ -192,7 +192,7 @@ def test_the_engine_that_is_checked_may_run_and_another_may_not_have_its_port(
         assert "(ringbatch: supervisor)" in other.stderr
 
 
-def test_models_are_loaded_and_what_they_took_is_told(folder: Path) -> None:
+def test_models_are_loaded_and_their_use_is_reported(folder: Path) -> None:
     (folder / "beside.py").write_text(
         "import logging\nlogging.getLogger('lib').error('a word')\n"
         "def predict(values):\n    return values\n"
@@ -250,7 +250,7 @@ FAILING: Final = {
 @pytest.mark.parametrize(
     ("source", "keys", "words"), only(FAILING, "warm-up fails", "the process dies")
 )
-def test_a_model_that_would_not_be_served_is_told_and_the_others_are_loaded(
+def test_an_unservable_model_is_reported_and_the_others_are_loaded(
     folder: Path, source: str, keys: str, words: str
 ) -> None:
     (folder / "model.py").write_text(source)
@@ -263,7 +263,7 @@ def test_a_model_that_would_not_be_served_is_told_and_the_others_are_loaded(
     assert "# m: " not in done.stdout
 
 
-def test_steps_of_a_chain_that_do_not_fit_are_told_once_they_are_loaded(folder: Path) -> None:
+def test_mismatched_steps_of_a_chain_are_reported_once_they_are_loaded(folder: Path) -> None:
     (folder / "other.py").write_text(GOOD.replace("[2]", "[3]"))
     configure(folder, model='[models.other]\npath = "other.py"\n[models.c]\nsteps = ["m", "other"]')
     assert run(folder, "check").returncode == 0, "nobody knows before they are loaded"
@@ -356,7 +356,7 @@ def test_samples_come_from_a_file(folder: Path, text: str, words: str) -> None:
         ),
     ],
 )
-def test_a_file_without_samples_is_told(folder: Path, text: str | None, words: str) -> None:
+def test_a_file_without_samples_is_reported(folder: Path, text: str | None, words: str) -> None:
     configure(folder)
     if text is not None:
         (folder / "samples.json").write_text(text)
@@ -373,7 +373,7 @@ def test_a_file_without_samples_is_told(folder: Path, text: str | None, words: s
         ('padding_values = ["x=1"]', True),
     ],
 )
-def test_what_long_neighbours_do_to_an_answer_is_found(
+def test_the_effect_of_long_neighbours_on_an_answer_is_found(
     folder: Path, keys: str, found: bool
 ) -> None:
     """In a bucket all are padded alike, alone too; without buckets, to the longest."""

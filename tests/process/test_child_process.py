@@ -141,7 +141,7 @@ child(lambda: child(lambda: os.setpgid(0, 0)))
 
 
 @pytest.mark.parametrize(("status", "killed"), [(LOST_STATUS, True), (1, False)])
-def test_what_died_with_somebody_elsewhere_counts_as_killed(
+def test_a_status_of_a_process_killed_elsewhere_counts_as_killed(
     start: Callable[..., Child], status: int, killed: bool
 ) -> None:
     child = start(f"sys.exit({status})")
@@ -172,7 +172,7 @@ def test_all_of_its_session_ends_with_it(
     )
 
 
-def test_who_reads_nothing_is_ended(
+def test_a_child_that_reads_nothing_is_ended(
     start: Callable[..., Child], caplog: pytest.LogCaptureFixture
 ) -> None:
     child = start("rest()")
@@ -183,14 +183,16 @@ def test_who_reads_nothing_is_ended(
     assert (death.words[:21], death.killed) == ("was killed by SIGKILL", False)
 
 
-def test_a_sigkill_from_outside_is_told_from_the_supervisors(start: Callable[..., Child]) -> None:
+def test_a_sigkill_from_outside_is_distinguished_from_the_supervisors(
+    start: Callable[..., Child],
+) -> None:
     child = start("rest()")
     os.kill(child.pid, signal.SIGKILL)
     await_end(child)
     assert child.reap().killed
 
 
-def test_what_it_says_is_heard_until_the_end(
+def test_messages_are_received_until_the_end(
     start: Callable[..., Child], wait_until: WaitUntil
 ) -> None:
     sends = r"""say('{"type": "Failed", "reason": "no"}\n{"type": "Ready"}\n{"ty')"""
@@ -200,7 +202,9 @@ def test_what_it_says_is_heard_until_the_end(
     assert child.reap().words == "ended with status 3"
 
 
-def test_nonsense_is_told_from_sense(start: Callable[..., Child], wait_until: WaitUntil) -> None:
+def test_a_malformed_message_is_reported(
+    start: Callable[..., Child], wait_until: WaitUntil
+) -> None:
     child = start("""say("nonsense\\n"); rest()""")
     assert child.channel is not None
     select.select([child.channel], [], [], 30)
@@ -265,7 +269,7 @@ def test_without_descriptors_none_is_started_and_nothing_is_left() -> None:
         (errno.EACCES, "Permission denied"),
     ],
 )
-def test_what_the_kernel_refuses_is_said_in_words(
+def test_a_refusal_of_the_kernel_is_described(
     monkeypatch: pytest.MonkeyPatch, number: int, words: str
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
@@ -280,7 +284,7 @@ def test_what_the_kernel_refuses_is_said_in_words(
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_who_cannot_be_watched_is_ended(
+def test_a_child_that_cannot_be_watched_is_ended(
     monkeypatch: pytest.MonkeyPatch, wait_until: WaitUntil, tmp_path: Path
 ) -> None:
     (tmp_path / "program.py").write_text(PROGRAM.format(body="rest()"))
@@ -299,7 +303,7 @@ def test_who_cannot_be_watched_is_ended(
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_who_cannot_be_told_the_first_thing_is_ended(
+def test_a_child_that_cannot_get_its_first_message_is_ended(
     monkeypatch: pytest.MonkeyPatch, wait_until: WaitUntil, tmp_path: Path
 ) -> None:
     (tmp_path / "program.py").write_text(PROGRAM.format(body="rest()"))
@@ -322,7 +326,7 @@ def test_who_cannot_be_told_the_first_thing_is_ended(
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_what_a_debugger_holds_keeps_nobody_waiting(
+def test_a_child_held_by_a_debugger_keeps_nobody_waiting(
     start: Callable[..., Child], wait_until: WaitUntil, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     child = start(SEND_READY)

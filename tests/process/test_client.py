@@ -108,7 +108,9 @@ def test_an_answer_that_takes_more_room_than_claimed_is_asked_for_again(
     assert counted(harness, LaneCounter.REQUESTS) == 6
 
 
-def test_what_can_never_fit_is_refused_for_good(harness: ClientHarness, client: Client) -> None:
+def test_a_request_that_can_never_fit_is_refused_for_good(
+    harness: ClientHarness, client: Client
+) -> None:
     with pytest.raises(RequestTooLarge, match="more than there is room for"):
         client.infer("untyped", ["x" * 300_000])
 

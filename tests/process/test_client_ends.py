@@ -60,7 +60,7 @@ def test_closing_ends_every_wait_and_leaves_a_whole_lane(
 
 
 @pytest.mark.parametrize("ask", [Client.infer, Client.infer_async, Client.infer_many])
-def test_a_closed_client_says_so_whatever_it_is_asked(
+def test_a_closed_client_raises_client_closed_for_every_call(
     harness: ClientHarness, client: Client, ask: Callable[..., Any]
 ) -> None:
     client.close()
@@ -125,7 +125,7 @@ def test_without_lanes_for_clients_the_setting_is_named() -> None:
         Client(segment=harness.name)
 
 
-def test_an_engine_that_stops_takes_nothing_new_and_answers_what_it_has(
+def test_a_stopping_engine_takes_nothing_new_and_answers_its_requests(
     harness: ClientHarness, client: Client, wait_until: WaitUntil
 ) -> None:
     future = client.infer_async("same", numbers(1))
@@ -212,7 +212,7 @@ def test_of_several_engines_one_must_be_named(
         Client(segment=other.name)
 
 
-def test_without_an_engine_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_absent_engine_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(StartupError, match="supervisor has process id 4194305 is running"):
         Client(4194305)
     monkeypatch.setattr(engines_module, "segment_names", lambda pid: iter(()))

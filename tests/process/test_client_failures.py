@@ -132,7 +132,7 @@ def test_a_function_of_a_future_that_ends_its_thread_ends_no_other_request(
     ("owner", "where"),
     [(Lane, "collect"), (Lane, "answer"), (Lane, "release"), (Tally, "answered")],
 )
-def test_whatever_is_raised_in_the_clients_thread_every_future_ends(
+def test_every_future_ends_after_any_error_in_the_clients_thread(
     harness: ClientHarness,
     client: Client,
     monkeypatch: pytest.MonkeyPatch,
@@ -311,7 +311,7 @@ def test_a_leader_that_is_interrupted_while_another_closes_leaves_the_lane(
     assert channel.closed
 
 
-def test_who_is_interrupted_while_it_opens_a_client_holds_no_lane(
+def test_an_interrupted_opening_of_a_client_holds_no_lane(
     harness: ClientHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: object) -> Any:

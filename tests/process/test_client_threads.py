@@ -38,7 +38,7 @@ def client(harness: ClientHarness, request: pytest.FixtureRequest) -> Iterator[C
         yield made
 
 
-def test_who_leads_passes_the_lead_on(
+def test_a_leader_passes_the_lead_on(
     harness: ClientHarness, client: Client, monkeypatch: pytest.MonkeyPatch, wait_until: WaitUntil
 ) -> None:
     """Answers come in the order of asking, so that it is the leader who leaves each time."""
@@ -134,7 +134,7 @@ def test_a_cancelled_future_abandons_its_request(
     assert client._session.channel.slots.lane.in_flight == 0
 
 
-def test_the_collector_is_told_of_a_cancelled_future_at_once_though_no_worker_is_idle(
+def test_the_collector_hears_of_a_cancelled_future_at_once_even_without_an_idle_worker(
     harness: ClientHarness, client: Client, wait_until: WaitUntil
 ) -> None:
     doorbell = harness.segment.collector_doorbell()
@@ -194,7 +194,7 @@ def test_a_thread_that_is_interrupted_asleep_abandons_its_request(
 
 
 @pytest.mark.parametrize("where", ["claim", "publish", "submit"])
-def test_an_interruption_amid_the_use_of_the_lane_costs_what_is_in_flight_and_no_more(
+def test_an_interruption_amid_the_use_of_the_lane_costs_requests_in_flight_only(
     harness: ClientHarness,
     client: Client,
     monkeypatch: pytest.MonkeyPatch,

@@ -95,7 +95,7 @@ def test_an_order_that_comes_before_any_is_taken_waits() -> None:
     site.end()
 
 
-def test_whoever_waits_for_an_engine_that_never_serves_hears_of_its_end() -> None:
+def test_a_caller_of_an_engine_that_never_serves_hears_of_its_end() -> None:
     site = Site(takes=False)
     with site.connect() as early:
         early.sendall(RELOAD)
@@ -118,14 +118,14 @@ def test_orders_in_pieces_and_at_once_are_each_answered(site: Site) -> None:
 
 
 @pytest.mark.parametrize("data", [b"\n", b"GET / HTTP/1.1\r\n", b"x" * MAX_LINE_BYTES])
-def test_what_is_no_order_is_refused(site: Site, data: bytes) -> None:
+def test_an_invalid_order_is_refused(site: Site, data: bytes) -> None:
     with site.connect() as connection:
         connection.sendall(data)
         assert b"that is no order" in connection.recv(1000)
     assert site.orders == []
 
 
-def test_who_leaves_or_says_nothing_harms_nobody(site: Site) -> None:
+def test_a_silent_or_leaving_caller_harms_nobody(site: Site) -> None:
     silent = [site.connect() for _ in range(3)]
     with site.connect() as gone:
         gone.sendall(b'{"do":"load","model":"later"}\n')
@@ -136,7 +136,7 @@ def test_who_leaves_or_says_nothing_harms_nobody(site: Site) -> None:
         connection.close()
 
 
-def test_without_descriptors_whoever_comes_is_turned_away_and_the_loop_sleeps() -> None:
+def test_without_descriptors_newcomers_are_turned_away_and_the_loop_sleeps() -> None:
     site = Site()
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     taken = []
@@ -164,7 +164,7 @@ def test_without_descriptors_whoever_comes_is_turned_away_and_the_loop_sleeps() 
     site.server.close()
 
 
-def test_who_comes_after_too_many_orders_is_told(site: Site) -> None:
+def test_a_caller_behind_too_many_orders_is_refused(site: Site) -> None:
     waiting = [site.connect() for _ in range(128)]
     try:
         for connection in waiting:

@@ -116,7 +116,7 @@ def test_output_beyond_a_pipe_holds_nobody_up() -> None:
     assert server.last_words()[-1] == "  line 19999"
 
 
-def test_what_a_server_left_in_shm_is_named_and_nothing_of_others() -> None:
+def test_only_the_servers_own_leftovers_in_shm_are_named() -> None:
     own, another = f"ringbatch.demo.{os.getpid()}.0", f"ringbatch.demo.{os.getpid()}0.0"
     left = [own, f"{own}.l0", f"sem.{own}.c"]
     try:

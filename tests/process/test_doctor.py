@@ -125,7 +125,7 @@ def test_it_leaves_nothing_behind() -> None:
     assert [entry.name for entry in DIRECTORY.iterdir() if APART in entry.name] == []
 
 
-def test_what_works_for_the_engine_works_for_the_doctor() -> None:
+def test_the_doctor_finds_no_fault_in_features_that_engines_use_here() -> None:
     """The tests beside this one start engines here, so nothing that they need is refused."""
     found = features()
     assert (found.semaphores, found.pipes, found.pidfd, found.locks) == ("", "", "", "")
@@ -249,7 +249,7 @@ def test_a_dead_engine_is_found_and_a_living_one_is_left_alone() -> None:
 
 
 @exhaustive
-def test_a_port_that_is_taken_is_found_with_who_has_it() -> None:
+def test_a_taken_port_is_found_with_its_owner() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         (found,) = findings_of("--port", str(port))["ports"]
@@ -259,7 +259,7 @@ def test_a_port_that_is_taken_is_found_with_who_has_it() -> None:
 
 
 @exhaustive
-def test_titles_of_any_bytes_are_printed_whatever_the_terminal_has() -> None:
+def test_titles_of_any_bytes_are_printed_on_any_terminal() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         sleep = "import os, time; os.write(1, b'.'); time.sleep(600)"
         with subprocess.Popen(
@@ -352,7 +352,7 @@ def control_groups() -> Iterator[list[Path]]:
 
 
 @exhaustive
-def test_what_a_control_group_limits_is_found() -> None:
+def test_a_limit_of_a_control_group_is_found() -> None:
     with control_groups() as groups:
         enter = "".join(f"echo $$ >{group}/cgroup.procs; " for group in groups)
         script = f'{enter}exec "$@"'
@@ -382,7 +382,7 @@ def test_without_a_proc_or_a_writable_dev_shm_it_says_so_and_no_more() -> None:
 
 @exhaustive
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may be another user")
-def test_an_ordinary_user_is_told_what_there_is(anybodys_model: Path) -> None:
+def test_an_ordinary_user_gets_the_findings(anybodys_model: Path) -> None:
     with supervisor() as (_, name):
         found = findings_of(
             anybodys_model, "--port", "0", program=(sys.executable, "-c", AS_NOBODY)
@@ -392,7 +392,9 @@ def test_an_ordinary_user_is_told_what_there_is(anybodys_model: Path) -> None:
     assert any(name in finding["found"] for finding in found["engines"])
 
 
-def test_left_behind_is_what_a_sweep_would_remove(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dead_engine_objects_are_those_that_a_sweep_would_remove(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from ringbatch.shm import shm_objects
 
     monkeypatch.setattr(shm_objects, "PREFIX", APART)

@@ -91,7 +91,7 @@ def test_an_engine_of_another_version_is_found_where_its_segment_is_not_read(mad
     assert of_any_version(NAME) == segment.name
 
 
-def test_why_there_is_none_is_said_as_ever(made: Made) -> None:
+def test_the_reason_for_finding_none_is_the_usual_one(made: Made) -> None:
     with pytest.raises(StartupError, match=f"no engine of ringbatch with the name {NAME}"):
         of_any_version(NAME)
     made.segment(NAME, 1).words[HeaderWords.VERSION] += 1
@@ -114,7 +114,7 @@ def test_one_that_goes_while_it_is_looked_at_was_never_there(
         only(NAME)
 
 
-def test_who_ends_before_it_is_attached_is_followed_by_who_serves_in_its_stead(made: Made) -> None:
+def test_an_engine_that_ends_before_attachment_is_followed_by_its_successor(made: Made) -> None:
     first = made.segment(NAME, 1)
 
     def attach(name: str) -> str:
@@ -126,7 +126,7 @@ def test_who_ends_before_it_is_attached_is_followed_by_who_serves_in_its_stead(m
     assert attached(NAME, attach) == made.segments[0].name
 
 
-def test_who_ends_before_it_is_attached_was_never_there(made: Made) -> None:
+def test_an_engine_that_ends_before_attachment_was_never_there(made: Made) -> None:
     segment = made.segment(NAME, 1)
 
     def attach(name: str) -> str:
@@ -169,7 +169,7 @@ def test_the_name_of_those_that_were_given_none_says_not_which(made: Made) -> No
     assert only(NAME) == third.name
 
 
-def test_who_asks_for_another_users_engine_by_its_process_id_is_told_so(segment: Segment) -> None:
+def test_another_users_engine_by_process_id_is_refused_as_such(segment: Segment) -> None:
     assert only(os.getpid()) == segment.name
     (SHM / segment.name[1:]).chmod(0o666)
     with pytest.raises(StartupError, match="belongs to another user"):

@@ -117,7 +117,7 @@ launch.close()
 
 
 @pytest.mark.parametrize("python", [(), ("-P",)], ids=["with its folder", "without"])
-def test_who_is_forked_finds_all_as_if_it_were_executed(drive: Drive, python: tuple[str]) -> None:
+def test_a_forked_process_finds_all_as_an_executed_one(drive: Drive, python: tuple[str]) -> None:
     forked, executed, there = drive(BOTH, *python)
     assert forked == executed
     status, facts = forked
@@ -188,7 +188,7 @@ launch.close()
 """
 
 
-def test_signals_that_were_ignored_or_blocked_at_the_start_are_not_in_who_is_forked(
+def test_signals_ignored_or_blocked_at_the_start_are_not_so_in_a_forked_process(
     drive: Drive,
 ) -> None:
     ((status, facts),) = drive(SIGNALS)
@@ -287,7 +287,7 @@ def test_a_process_that_nobody_lets_go_on_does_nothing_and_ends(
 
 
 REFUSED = """
-fork_server._Gate.{what}
+fork_server._Gate.{place}
 launch = ForkServer(["json"])
 try:
     facts_of(launch)
@@ -326,14 +326,14 @@ fork_server.os.fork = once"""
 
 
 @pytest.mark.parametrize(
-    ("what", "errno"), [(PIPE_FAILS, 24), (SECOND_FORK_FAILS, 12)], ids=["a pipe", "a fork"]
+    ("place", "errno"), [(PIPE_FAILS, 24), (SECOND_FORK_FAILS, 12)], ids=["a pipe", "a fork"]
 )
-def test_what_the_kernel_refuses_there_is_told_here(drive: Drive, what: str, errno: int) -> None:
-    assert drive(REFUSED.format(what=what)) == [errno]
+def test_a_refusal_of_the_kernel_there_is_raised_here(drive: Drive, place: str, errno: int) -> None:
+    assert drive(REFUSED.format(place=place)) == [errno]
 
 
 RAISES = """
-open("raises.py", "w").write("def main():\\n    raise {what}('of the process')\\n")
+open("raises.py", "w").write("def main():\\n    raise {kind}('of the process')\\n")
 reading, writing = os.pipe()
 usual = os.dup(2)
 os.dup2(writing, 2)
@@ -349,10 +349,10 @@ launch.close()
 """
 
 
-@pytest.mark.parametrize("what", ["OSError", "BrokenPipeError", "ValueError"])
-def test_what_is_raised_in_who_is_forked_ends_that_alone(drive: Drive, what: str) -> None:
-    raised, nowhere = drive(RAISES.format(what=what))
-    assert raised == [1, f"{what}: of the process"]
+@pytest.mark.parametrize("kind", ["OSError", "BrokenPipeError", "ValueError"])
+def test_an_error_in_a_forked_process_ends_that_alone(drive: Drive, kind: str) -> None:
+    raised, nowhere = drive(RAISES.format(kind=kind))
+    assert raised == [1, f"{kind}: of the process"]
     assert nowhere[0] == 1
     assert nowhere[1].startswith("FileNotFoundError: ")
 
@@ -368,7 +368,7 @@ stop.set()
 """
 
 
-def test_who_has_threads_is_not_forked(drive: Drive) -> None:
+def test_a_process_with_threads_is_not_forked(drive: Drive) -> None:
     assert drive(THREADED) == [True, 7]
 
 
@@ -425,7 +425,7 @@ other.wait()
 """
 
 
-def test_those_whose_parents_ended_are_waited_for_and_others_left_alone(drive: Drive) -> None:
+def test_orphans_are_waited_for_and_others_left_alone(drive: Drive) -> None:
     assert drive(STRANGERS) == ["was waited for", 3]
 
 
@@ -484,7 +484,7 @@ def test_the_threads_that_an_environment_asks_for(
     [(0, 1, 2), (1, 0, 2), (1, 2, 0), (2, 0, 1), (5, 0, 6), (1, 5, 3), (4, 3, 5)],
     ids=str,
 )
-def test_descriptors_get_their_numbers_whoever_has_those(numbers: tuple[int, ...]) -> None:
+def test_descriptors_get_their_numbers_even_if_those_are_taken(numbers: tuple[int, ...]) -> None:
     """The numbers are counted from that of the first one."""
     first, files = 200, []
     for name in range(3):

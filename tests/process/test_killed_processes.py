@@ -214,7 +214,7 @@ def remove_one_doorbell(paths: Sequence[Path]) -> None:
 
 @exhaustive
 @pytest.mark.parametrize("remove", [remove_all, replace_segment, remove_one_doorbell])
-def test_an_engine_to_which_nobody_can_attach_answers_what_it_has_and_ends_in_words(
+def test_an_engine_without_its_segments_name_answers_its_requests_and_ends_in_words(
     start: Start,
     tmp_model: WriteModel,
     wait_until: WaitUntil,

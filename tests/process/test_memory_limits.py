@@ -30,7 +30,7 @@ else:
 @pytest.mark.parametrize(
     ("limit", "printed"), [(512 << 20, "MemoryError"), (0, "taken")], ids=["limited", "not"]
 )
-def test_what_is_asked_for_beyond_the_limit_fails_and_shared_memory_is_not_counted(
+def test_memory_beyond_the_limit_is_refused_and_shared_memory_is_not_counted(
     tmp_path: Path, limit: int, printed: str
 ) -> None:
     code = TAKES.format(limit=limit)
@@ -84,7 +84,7 @@ def test_memory_that_a_run_has_freed_is_there_for_the_next() -> None:
     assert page_faults(WORKER_HEAP) < pages / 100
 
 
-def test_what_the_operator_has_set_of_the_heap_is_left_alone() -> None:
+def test_the_operators_heap_settings_are_left_alone() -> None:
     assert heap_environment({}, FRONTEND_HEAP) == FRONTEND_HEAP
     set_already = dict.fromkeys(WORKER_HEAP, "1")
     assert heap_environment(set_already, WORKER_HEAP) == {}

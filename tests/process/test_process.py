@@ -43,9 +43,7 @@ def sleeps(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["amid-a-step", "asleep"])
-def test_sigterm_ends_the_loop_whatever_it_is_at(
-    late: bool, wait_until: Callable[..., object]
-) -> None:
+def test_sigterm_ends_the_loop_at_any_point(late: bool, wait_until: Callable[..., object]) -> None:
     name = f"/rb-test-process-{late}"
     child = subprocess.Popen([sys.executable, "-c", LOOP, name], stdout=subprocess.PIPE, text=True)
     with child:
@@ -98,7 +96,7 @@ def forked() -> Iterator[tuple[subprocess.Popen[str], int, socket.socket]]:
                 os.kill(child, signal.SIGKILL)
 
 
-def test_what_a_process_has_forked_does_not_pass_for_it(
+def test_a_forked_child_does_not_pass_for_its_process(
     forked: tuple[subprocess.Popen[str], int, socket.socket],
 ) -> None:
     parent, child, supervisors = forked
@@ -109,7 +107,7 @@ def test_what_a_process_has_forked_does_not_pass_for_it(
     os.kill(child, 0)
 
 
-def test_what_a_process_has_forked_is_ended_by_sigterm(
+def test_a_forked_child_is_ended_by_sigterm(
     forked: tuple[subprocess.Popen[str], int, socket.socket], wait_until: Callable[..., object]
 ) -> None:
     parent, child, _ = forked
@@ -146,7 +144,7 @@ def test_what_a_process_has_forked_is_ended_by_sigterm(
     ],
     ids=["collector", "control", "grpc"],
 )
-def test_who_finds_no_segment_says_so_in_words(
+def test_a_process_that_finds_no_segment_ends_in_words(
     module: str, start: StartCollector | None, arguments: list[str]
 ) -> None:
     ours, theirs = socket.socketpair()

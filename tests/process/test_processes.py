@@ -40,5 +40,5 @@ def test_descendants_are_found_by_their_titles_and_those_of_one_title_are_added_
     wait_until(lambda: usage(os.getpid()) == {}, "they have ended")
 
 
-def test_without_what_the_kernel_says_there_is_nothing(tmp_path: Path) -> None:
+def test_without_the_kernels_figures_there_is_nothing(tmp_path: Path) -> None:
     assert usage(os.getpid(), tmp_path) == {}

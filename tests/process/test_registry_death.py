@@ -74,7 +74,7 @@ def stopped_registrar(segment: Segment, point: str) -> Iterator["subprocess.Pope
             process.kill()
 
 
-def test_a_region_is_seen_by_who_is_attached_and_stays_when_its_registrar_is_gone(
+def test_a_region_is_seen_by_attached_processes_and_outlives_its_registrar(
     segment: Segment,
 ) -> None:
     registry = Registry.attach(segment)
@@ -87,7 +87,7 @@ def test_a_region_is_seen_by_who_is_attached_and_stays_when_its_registrar_is_gon
 
 
 @pytest.mark.parametrize("point", ["0", "4", "8", "9"])
-def test_who_is_killed_while_it_registers_leaves_no_region_and_no_lock(
+def test_a_kill_during_registration_leaves_no_region_and_no_lock(
     segment: Segment, point: str
 ) -> None:
     registry = Registry.attach(segment)

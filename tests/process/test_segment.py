@@ -43,7 +43,7 @@ def raw_object(size: int) -> Iterator[str]:
         posix_ipc.unlink_shared_memory(name)
 
 
-def test_who_attaches_sees_the_same_memory(segment: Segment) -> None:
+def test_an_attached_process_sees_the_same_memory(segment: Segment) -> None:
     other = Segment.attach(segment.name)
     assert other.layout == LAYOUT
     assert other.models == MODELS

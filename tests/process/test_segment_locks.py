@@ -152,7 +152,7 @@ def test_a_program_started_by_the_holder_does_not_keep_its_lane(segment: Segment
         assert segment.lock_lane(0)
 
 
-def test_who_detaches_drops_the_lock_though_arrays_still_show_the_memory(
+def test_detaching_drops_the_lock_though_arrays_still_show_the_memory(
     segment: Segment,
 ) -> None:
     other = Segment.attach(segment.name)
@@ -179,7 +179,7 @@ stay()
 
 
 @pytest.mark.usefixtures("_segment_in_environment")
-def test_a_lane_is_free_once_its_owner_has_died_whoever_forked_past_python(
+def test_a_lane_is_free_once_its_owner_has_died_even_after_a_bare_fork(
     segment: Segment,
 ) -> None:
     """Such a child has copies of all that its parent had open."""

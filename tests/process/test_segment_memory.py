@@ -39,7 +39,7 @@ def test_memory_is_really_there_from_the_start(segment: Segment) -> None:
     assert found.st_blocks * 512 >= LAYOUT.size
 
 
-def test_who_may_not_have_so_much_memory_is_told_so() -> None:
+def test_a_process_whose_memory_limit_is_too_small_is_refused_in_words() -> None:
     large = Segment.create(replace(LAYOUT, lane_bytes=4 << 20), MODELS)
     script = """
 import resource
@@ -121,7 +121,7 @@ def test_a_segment_that_does_not_fit_is_a_startup_error_and_leaves_nothing() -> 
         (OSError(errno.EROFS, "Read-only file system"), "Read-only file system"),
     ],
 )
-def test_where_nothing_can_be_made_the_reason_is_told(
+def test_an_unmakable_segment_is_reported_with_the_reason(
     monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
@@ -137,7 +137,7 @@ def test_where_nothing_can_be_made_the_reason_is_told(
 
 
 @pytest.mark.parametrize("there", [False, True])
-def test_where_nothing_can_be_looked_up_the_reason_is_told(
+def test_an_unreadable_directory_is_reported_with_the_reason(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, there: bool
 ) -> None:
     directory = tmp_path / "shm"

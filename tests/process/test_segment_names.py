@@ -29,7 +29,7 @@ def segment() -> Iterator[Segment]:
     made.unlink()
 
 
-def test_what_a_killed_creator_left_is_swept_up() -> None:
+def test_a_killed_creators_objects_are_swept_up() -> None:
     with child(MAKE) as process:
         name = line(process)
         assert len(objects_of(name)) == 6
@@ -57,7 +57,7 @@ def test_a_zombie_is_dead(wait_until: Callable[..., object]) -> None:
         assert name[1:] in shm_objects.remove_dead_engines()
 
 
-def test_what_the_living_use_stays(segment: Segment) -> None:
+def test_objects_of_living_processes_stay(segment: Segment) -> None:
     with child(MAKE) as process:
         name = line(process)
         before = objects_of(name) + objects_of(segment.name)
@@ -129,14 +129,14 @@ def test_a_living_process_that_holds_no_lock_keeps_nothing() -> None:
     assert not any(path.exists() for path in left)
 
 
-def test_what_is_left_beside_a_segment_that_is_gone_is_swept_up() -> None:
+def test_leftovers_beside_a_vanished_segment_are_swept_up() -> None:
     left = SHM / f"sem.{OWN}.left.{os.getpid()}.{secrets.token_hex(8)}.w0"
     left.touch()
     assert left.name in shm_objects.remove_dead_engines()
     assert not left.exists()
 
 
-def test_who_makes_a_segment_while_another_sweeps_has_one_that_stays(
+def test_a_segment_made_while_another_process_sweeps_stays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Between the name and its lock it looks like a dead engine's."""
@@ -173,7 +173,9 @@ def elsewhere(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_who_sees_other_processes_removes_nothing_of_a_living_engine(segment: Segment) -> None:
+def test_a_process_that_sees_other_processes_removes_nothing_of_a_living_engine(
+    segment: Segment,
+) -> None:
     before = objects_of(segment.name)
     run = elsewhere(
         "from ringbatch.shm.shm_objects import remove_dead_engines\nprint(remove_dead_engines())\n"
@@ -183,7 +185,7 @@ def test_who_sees_other_processes_removes_nothing_of_a_living_engine(segment: Se
     assert objects_of(segment.name) == before
 
 
-def test_who_sees_other_processes_finds_a_living_engine(segment: Segment) -> None:
+def test_a_process_that_sees_other_processes_finds_a_living_engine(segment: Segment) -> None:
     run = elsewhere(
         "from ringbatch.frontend.client.engines import attach\n"
         "from ringbatch.shm.engines import only\n"

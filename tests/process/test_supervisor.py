@@ -144,7 +144,7 @@ def test_a_model_that_hangs_in_its_import_does_not_keep_sigterm_from_ending_it(
     assert server.gone()
 
 
-def test_what_a_model_prints_disturbs_nothing(start: Start, tmp_model: WriteModel) -> None:
+def test_a_models_prints_disturb_nothing(start: Start, tmp_model: WriteModel) -> None:
     server = start(
         str(
             tmp_model(
@@ -188,7 +188,7 @@ def test_a_worker_whose_model_changed_its_signature_does_not_serve(
 
 
 @exhaustive
-def test_sigterm_under_load_finishes_what_was_accepted(
+def test_sigterm_under_load_finishes_accepted_requests(
     start: Start, tmp_model: WriteModel, wait_until: WaitUntil, tmp_path: Path
 ) -> None:
     server = start(str(tmp_model(HELD)))

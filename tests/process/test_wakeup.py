@@ -213,7 +213,7 @@ def test_a_name_is_removed_once_and_then_stays_away(kind: Kind, bell: AnyDoorbel
 
 
 @pipes_only
-def test_a_pipe_that_nobody_reads_never_blocks_who_rings(kind: Kind, bell: AnyDoorbell) -> None:
+def test_an_unread_pipe_never_blocks_its_ringer(kind: Kind, bell: AnyDoorbell) -> None:
     for _ in range(100_000):
         bell.wake()
     assert bell.wait(0)

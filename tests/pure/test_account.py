@@ -77,7 +77,7 @@ def test_every_value_is_valid(word: int) -> None:
 
 
 @pytest.mark.parametrize("level", range(4))
-def test_nobody_has_no_class_whatever_the_body_says(level: int) -> None:
+def test_nobody_has_no_class_for_any_body(level: int) -> None:
     assert word_for_slot(NOBODY, level) == NOBODY
 
 

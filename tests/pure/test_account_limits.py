@@ -61,7 +61,7 @@ def test_so_many_at_once_are_let_in(
     assert at.admit(0, ONE, NOW) == refused
 
 
-def test_what_has_left_is_no_longer_in_flight() -> None:
+def test_a_request_that_has_left_is_no_longer_in_flight() -> None:
     at = limiter(AccountLimits(in_flight=2))
     first, second = sent(at, 3)
     at.leave([first])
@@ -77,7 +77,7 @@ def test_a_request_that_is_submitted_twice_counts_once() -> None:
     assert len(sent(at, 2)) == 1
 
 
-def test_accounts_do_not_share_limits_whatever_their_class_and_weight() -> None:
+def test_accounts_do_not_share_limits_at_any_class_and_weight() -> None:
     at = limiter(AccountLimits(in_flight=1))
     assert sent(at, 1)
     assert not sent(at, 1, account=account_word(ONE, PriorityClass.BULK, 9))
@@ -119,7 +119,7 @@ def test_batches_add_up() -> None:
     assert refused == Refused(Limit.MODEL_S, 1, 3 * SECOND_NS // 4 + 1)
 
 
-def test_the_longest_wait_is_said() -> None:
+def test_the_longest_wait_is_in_the_refusal() -> None:
     at = limiter(AccountLimits(requests_per_s=1, model_s_per_s=1))
     sent(at, 1)
     ran(at, 3 * SECOND_NS)

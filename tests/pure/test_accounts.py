@@ -67,7 +67,7 @@ def test_all_without_an_address_are_one_account(address: Any) -> None:
     assert not local.is_proxy
 
 
-def test_clients_of_unix_sockets_are_a_proxys_only_if_that_is_said() -> None:
+def test_clients_of_unix_sockets_are_a_proxys_only_if_trusted() -> None:
     assert Accounts(trusted_proxies=["unix"]).peer("").is_proxy
     assert not Accounts(trusted_proxies=["unix"]).peer(("127.0.0.1", 1)).is_proxy
 
@@ -217,7 +217,7 @@ def test_a_key_brings_its_weight() -> None:
 
 
 @pytest.mark.parametrize("server", [None, ApiKeys({})])
-def test_what_is_no_key_of_the_server_makes_no_account(server: ApiKeys | None) -> None:
+def test_a_foreign_key_makes_no_account(server: ApiKeys | None) -> None:
     accounts = Accounts(3, (), server)
     assert accounts.of_key(f"Bearer {KEY}", None) == accounts.of_key(None, KEY) == NOBODY
     fields = [(b"x-api-key", KEY.encode())]
@@ -258,7 +258,7 @@ def test_switched_off_all_are_nobody() -> None:
     assert accounts.of_scope({"headers": fields, "client": (PROXY, 1)}) == NOBODY
 
 
-def test_memory_is_bounded_whatever_addresses_come() -> None:
+def test_memory_is_bounded_for_any_addresses() -> None:
     accounts = Accounts(3, TRUSTED)
     peer = accounts.peer((PROXY, 1))
     before = account_at("1.2.3.4", accounts)

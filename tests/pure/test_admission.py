@@ -200,10 +200,10 @@ def test_any_text_is_a_refusal(text: str) -> None:
 
 
 WRONG: Final = {
-    "what is taken counts as waiting": Mutant(
+    "a taken request counts as waiting": Mutant(
         FairOrder, "_leave", "self._usage.left(line.account, cost)", "pass"
     ),
-    "what comes does not count": Mutant(
+    "a new request does not count": Mutant(
         FairOrder, "extend", "self._usage.came(line.account, cost)", "pass"
     ),
     "the line of the account does not count": Mutant(
@@ -212,7 +212,7 @@ WRONG: Final = {
     "the length of other lines does not count": Mutant(
         Usage, "share_before", "waiting * span / whole", "waiting"
     ),
-    "what is behind the clock counts as less than nothing": Mutant(
+    "a wait behind the clock counts as less than nothing": Mutant(
         Usage, "share_before", "elif span > 0.0", "else"
     ),
     "classes have one weight": Mutant(

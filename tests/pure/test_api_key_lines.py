@@ -88,7 +88,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("options", "message"), WRONG)
-def test_a_wrong_option_is_refused_with_its_line_and_with_what_is_right(
+def test_a_wrong_option_is_refused_with_its_line_and_a_right_one(
     options: str, message: str
 ) -> None:
     with pytest.raises(StartupError) as caught:

@@ -232,7 +232,7 @@ GOOD: dict[str, Any] = {"a": np.zeros((1, 2), np.float32), "s": np.array(["x"])}
         (GOOD["a"], 'the inputs are a ndarray, but model "m" takes "a", "s", which are given as'),
     ],
 )
-def test_what_does_not_fit_is_refused_in_words(inputs: Any, words: str) -> None:
+def test_arrays_that_do_not_fit_are_refused_in_words(inputs: Any, words: str) -> None:
     with pytest.raises(InvalidRequest, match=words):
         TWO.parse(inputs)
 
@@ -252,7 +252,7 @@ SHAPES = st.lists(st.sampled_from([-1, 0, 1, 2, 3]), max_size=3)
     st.integers(1, 9),
     st.data(),
 )
-def test_what_goes_in_comes_out(
+def test_decoded_arrays_equal_the_encoded_ones(
     signature: list[tuple[str, list[int]]], rows: int, data: st.DataObject
 ) -> None:
     tensors = [Tensor(f"t{n}", kind, shape) for n, (kind, shape) in enumerate(signature)]
@@ -314,7 +314,7 @@ def test_rows_of_no_fixed_size_are_refused(inputs: list[Tensor], outputs: list[T
 
 
 @pytest.mark.parametrize(("size", "sound"), [(2, True), (-1, False)])
-def test_rows_of_a_chain_that_keeps_what_has_no_fixed_size_are_refused(
+def test_rows_of_a_chain_that_keeps_tensors_of_unknown_size_are_refused(
     size: int, sound: bool
 ) -> None:
     x, kept = Tensor("x", "INT8", []), Tensor("kept", "INT8", [size])

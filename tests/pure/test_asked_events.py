@@ -22,7 +22,7 @@ ASKS = {
     "a tensor": ('{"inputs": [{"name": "stream", "data": ["stream"]}]}', False, False),
     "a list": ('["stream"]', False, False),
     "parameters that are none": ('{"stream": false, "parameters": ["stream"]}', False, False),
-    "what Python alone reads": ('{"instances": [NaN], "stream": true}', True, True),
+    "JSON that Python alone reads": ('{"instances": [NaN], "stream": true}', True, True),
     "no JSON": ('{"stream": tru', False, False),
 }
 

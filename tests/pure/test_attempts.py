@@ -18,7 +18,7 @@ def test_a_number_of_runs_is_a_word_without_copies(runs: int) -> None:
 
 
 @given(RUNS, TIMES_NS)
-def test_what_is_put_in_comes_out(runs: int, copy_ns: int) -> None:
+def test_a_decoded_word_has_the_encoded_counts(runs: int, copy_ns: int) -> None:
     word = with_copy(runs, copy_ns)
     assert (runs_in(word), copy_ns_in(word)) == (runs, copy_ns)
     assert 0 <= word < 1 << 64

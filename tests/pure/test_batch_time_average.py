@@ -67,7 +67,7 @@ def test_a_batch_after_another(took_ns: list[int], expected: int) -> None:
     assert Worker(*took_ns).average_ns == expected
 
 
-def test_what_warm_up_took_is_believed_against_one_batch() -> None:
+def test_warm_up_times_are_believed_against_one_batch() -> None:
     assert Worker(1, average_ns=800).average_ns == 712
 
 
@@ -113,7 +113,7 @@ def test_a_model_that_is_quick_again_looks_quick_after_two_batches(
 
 
 @given(st.lists(st.integers(1, 10**12), min_size=1, max_size=40))
-def test_the_average_stays_within_what_was_measured(took_ns: list[int]) -> None:
+def test_the_average_stays_within_the_measured_times(took_ns: list[int]) -> None:
     worker = Worker()
     averages = [worker.run(took) for took in took_ns]
     # Rounding goes down.

@@ -67,7 +67,7 @@ CASES = {
         {**AHEAD, **ENDING}, Reason.FULL),
     "fixed-waits-for-its-latency-then-too": (FIXED, pending(), NEXT, ENDING, Wait(DUE)),
     "fixed-closes-at-its-latency-then-too": (FIXED, pending(), DUE, ENDING, Reason.LATENCY),
-    "what-runs-again-waits-for-an-idle-worker": (EAGER, pending(retry=True), NEXT, ENDING,
+    "a-retry-waits-for-an-idle-worker": (EAGER, pending(retry=True), NEXT, ENDING,
         Wait(None)),
     "an-engine-that-drains-waits-for-that-instant-too": (FIXED, pending(), NEXT - 1,
         {**ENDING, "draining": True}, Wait(NEXT)),
@@ -262,7 +262,7 @@ def test_without_an_idle_worker_only_the_oldest_closes_where_full_and_no_instant
 
 
 @given(waiting_queues, instants, policies, st.booleans(), service_times, st.integers(0, 10**6))
-def test_a_busy_worker_counts_as_idle_from_the_instant_on_but_for_what_runs_again(
+def test_a_busy_worker_counts_as_idle_from_the_instant_on_but_for_retries(
     waiting: Pending,
     now_ns: int,
     policy: Policy,
@@ -281,7 +281,7 @@ def test_a_busy_worker_counts_as_idle_from_the_instant_on_but_for_what_runs_agai
 
 
 @given(waiting_queues, instants, policies, workers, st.booleans())
-def test_retry_is_the_reason_for_what_runs_once_more_and_for_nothing_else(
+def test_retry_is_the_reason_for_retried_requests_and_for_nothing_else(
     waiting: Pending, now_ns: int, policy: Policy, idle: int, draining: bool
 ) -> None:
     decision = decide(waiting, now_ns, policy, idle_workers=idle, draining=draining)

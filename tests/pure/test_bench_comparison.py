@@ -22,7 +22,7 @@ def test_equal_results_differ_in_nothing() -> None:
     assert "nothing is proven" in shown(found, 0.03)
 
 
-def test_what_is_slower_is_worse_and_the_other_way_round_better() -> None:
+def test_a_slower_result_is_worse_and_a_quicker_one_better() -> None:
     quick, slow = result(5), result(8)
     found = {c.name: c for c in compared(quick, slow, 0.03, np.random.default_rng(0))}
     assert found["one at a time, p50 ms"].worse
@@ -40,7 +40,7 @@ def test_a_difference_within_the_threshold_is_no_alarm() -> None:
     assert "differs, within the threshold" in shown(found, 0.9)
 
 
-def test_what_is_perhaps_within_the_threshold_is_no_alarm() -> None:
+def test_a_difference_perhaps_within_the_threshold_is_no_alarm() -> None:
     """Its median is beyond, but so little that chance may have made it."""
     for earlier, later in ((5, 5.5), (5.5, 5)):
         found = compared(result(earlier), result(later), 0.08, np.random.default_rng(0))

@@ -59,7 +59,7 @@ def test_a_body_is_the_same_wherever_its_bytes_are_cut(
         (b"0\r\nX-Trailer: 1\r\n\r\n", "trailers"),
     ],
 )
-def test_what_is_no_chunk_is_told_in_words(data: bytes, words: str) -> None:
+def test_bytes_that_are_no_chunk_are_described(data: bytes, words: str) -> None:
     with pytest.raises(BadAnswer, match=words):
         ChunkedBody().take(data)
 
@@ -127,7 +127,7 @@ def test_an_event_is_a_part_or_not(data: bytes, openai: bool, counts: bool) -> N
         (b"220 mail", "not HTTP/1.1"),
     ],
 )
-def test_an_answer_that_is_no_event_stream_is_told_in_words(head: bytes, words: str) -> None:
+def test_an_answer_that_is_no_event_stream_is_described(head: bytes, words: str) -> None:
     with pytest.raises(BadAnswer, match=words):
         read_stream_head(head)
 
@@ -211,7 +211,7 @@ def test_parts_and_gaps_count_up_to_the_end_of_the_run() -> None:
     assert found.gaps.quantile_ns(1) == pytest.approx(100, rel=0.02)
 
 
-def test_what_had_not_come_when_the_run_was_given_up_took_as_long() -> None:
+def test_a_part_that_had_not_come_at_the_end_of_the_run_took_as_long() -> None:
     client = Client()
     client.ask()
     client.take(HEAD + chunks(part(1), ends=False), 50)

@@ -148,7 +148,7 @@ def test_a_host_that_is_given_is_the_one_that_a_call_is_for() -> None:
     assert "host" not in found
 
 
-def test_an_answer_is_compared_with_the_right_one_whatever_its_id_is() -> None:
+def test_an_answer_with_any_id_is_compared_with_the_right_one() -> None:
     peer = Peer(call_of(references=[REFERENCE]))
     wrong = {**OUTPUT, "data": [1.5, 2.0]}
     near = {**OUTPUT, "data": [1.5001, -2.0]}
@@ -245,7 +245,7 @@ def test_a_connection_that_the_server_ends_takes_its_last_answer() -> None:
         (http2.frame(http2.Kind.DATA, 1, 1, b""), "grpc-status"),
     ],
 )
-def test_what_is_no_answer_breaks_the_connection_with_words(data: bytes, words: str) -> None:
+def test_an_invalid_answer_breaks_the_connection_with_words(data: bytes, words: str) -> None:
     call = call_of()
     call.ask(0, 0)
     with pytest.raises(BadAnswer, match=words):
@@ -297,7 +297,7 @@ def test_a_request_of_v2_becomes_the_same_request_of_grpc() -> None:
         (v2({"name": "x", "datatype": "BYTES", "shape": [1], "data": [1]}), "cannot be read"),
     ],
 )
-def test_what_cannot_be_sent_over_grpc_is_named(body: bytes, words: str) -> None:
+def test_a_body_that_grpc_cannot_carry_is_named(body: bytes, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         tensors_of(body)
 
@@ -325,7 +325,7 @@ def test_an_answer_with_typed_contents_is_read(
     assert outputs() == [{"name": "y", "datatype": datatype, "shape": [2], "data": data}]
 
 
-def test_an_answer_with_raw_contents_is_read_and_told_from_its_id() -> None:
+def test_an_answer_with_raw_contents_is_read_and_separated_from_its_id() -> None:
     outputs, tensor_bytes = outputs_of(response(OUTPUT, request_id="a"))
     assert outputs() == [OUTPUT]
     assert outputs_of(response(OUTPUT, request_id="b"))[1] == tensor_bytes

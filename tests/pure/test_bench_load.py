@@ -77,7 +77,7 @@ def test_an_answer_is_whole_only_at_its_end(cut: int) -> None:
     assert whole == (200, len(ANSWER), len(ANSWER) - 20, False)
 
 
-def test_what_an_answer_says_is_read_whatever_its_case() -> None:
+def test_headers_of_an_answer_are_read_in_any_case() -> None:
     head = read_head(b"HTTP/1.1 503 No\r\ncontent-length:0\r\nCONNECTION: Close\r\n\r\n")
     assert head is not None
     assert (head.status, head.closes) == (503, True)
@@ -92,7 +92,7 @@ def test_what_an_answer_says_is_read_whatever_its_case() -> None:
         (b"HTTP/1.1 200 OK\r\nX: " + b"x" * 70_000, "more than 64 KiB"),
     ],
 )
-def test_what_is_no_answer_is_refused(data: bytes, words: str) -> None:
+def test_an_invalid_answer_is_refused(data: bytes, words: str) -> None:
     with pytest.raises(BadAnswer, match=words):
         read_head(data)
 
@@ -145,7 +145,7 @@ def outcome(due: list[int], took: list[int], statuses: list[int]) -> Outcome:
     )
 
 
-def test_goodput_is_what_was_right_in_time_and_within_the_run() -> None:
+def test_goodput_counts_answers_that_are_right_in_time_and_within_the_run() -> None:
     ms = 1_000_000
     found = outcome(
         [0, 100 * ms, 200 * ms, 995 * ms, 300 * ms],

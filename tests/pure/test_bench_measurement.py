@@ -123,7 +123,7 @@ def test_each_round_has_an_engine_of_its_own_that_is_warm(host: Host) -> None:
 
 
 @pytest.mark.parametrize(("others", "is_noted"), [(0.04, False), (0.34, True)])
-def test_what_others_take_in_a_run_is_told(host: Host, others: float, is_noted: bool) -> None:
+def test_cpu_time_of_others_in_a_run_is_noted(host: Host, others: float, is_noted: bool) -> None:
     @contextmanager
     def subjects() -> Iterator[Subject]:
         with host.subjects() as subject:
@@ -140,7 +140,7 @@ def test_what_others_take_in_a_run_is_told(host: Host, others: float, is_noted: 
         assert ("others took up to 34% of the CPUs in a run" in point.notes) is is_noted
 
 
-def test_what_others_take_while_the_knee_is_sought_is_told(host: Host) -> None:
+def test_cpu_time_of_others_while_the_knee_is_sought_is_noted(host: Host) -> None:
     @contextmanager
     def subjects() -> Iterator[Subject]:
         with host.subjects() as subject:
@@ -203,7 +203,7 @@ class Stopping(Host):
         (2, 2, 0, 0),
     ],
 )
-def test_one_that_is_stopped_has_what_was_measured(
+def test_a_stopped_measurement_has_its_results_so_far(
     engine: int, run: int, rounds: int, points: int
 ) -> None:
     host = Stopping(engine, run)
@@ -220,7 +220,7 @@ def test_one_that_is_stopped_has_what_was_measured(
     assert Result.from_json(result.as_json()) == result
 
 
-def test_what_starts_take_is_in_the_time_that_is_told() -> None:
+def test_the_announced_time_includes_the_starts() -> None:
     each = Settings(config=CONFIG, rounds=5)
     one = replace(each, one_engine=True)
     assert one.duration_s(3) == one.duration_s()

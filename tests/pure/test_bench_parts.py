@@ -68,7 +68,7 @@ def test_both_percentiles_are_within_their_limits(
     assert SLO.holds(figures) is holds
 
 
-def test_limits_are_told_in_words_and_kept_in_settings() -> None:
+def test_limits_have_words_and_are_kept_in_settings() -> None:
     assert Slo(20).words == "a p99 within 20 ms"
     assert SLO.words == "a p99 of first parts within 50 ms and a p99 of gaps within 10 ms"
     for slo in (Slo(20), SLO):

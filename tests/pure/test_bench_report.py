@@ -73,7 +73,7 @@ def test_lag_is_no_matter_where_nothing_is_due() -> None:
         (outcome(5), "5 samples are too few for p50 and p90 and p99"),
     ],
 )
-def test_what_has_to_be_known_is_noted(made: Outcome, words: str) -> None:
+def test_a_fact_that_qualifies_a_figure_is_noted(made: Outcome, words: str) -> None:
     assert words in "; ".join(point(RATE, [made]).notes)
 
 
@@ -118,7 +118,7 @@ def test_slow_models_get_longer_runs_within_reason() -> None:
 
 
 @pytest.mark.parametrize("arrivals", [Kind.POISSON, Kind.REPLAY])
-def test_what_is_said_to_be_the_longest_is_longer_than_usual(arrivals: Kind) -> None:
+def test_the_longest_duration_is_longer_than_the_usual_one(arrivals: Kind) -> None:
     usual, longest = Settings(arrivals=arrivals, trace=(0, 10**9)).duration_s()
     assert 10 < usual < longest
 
@@ -240,7 +240,7 @@ def test_a_result_survives_its_file() -> None:
         (b'{"format": 1}', "lacks what a result has"),
     ],
 )
-def test_what_is_no_result_is_refused(text: bytes, words: str) -> None:
+def test_a_text_that_is_no_result_is_refused(text: bytes, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         Result.from_json(text)
 
@@ -257,7 +257,7 @@ def test_axes_hold_every_value(values: list[float]) -> None:
 # What is asked, and what the engine says
 
 
-def test_requests_are_made_up_from_what_a_model_takes() -> None:
+def test_requests_are_made_up_from_a_models_inputs() -> None:
     inputs = inputs_of(
         {
             "inputs": [
@@ -278,7 +278,7 @@ def test_requests_are_made_up_from_what_a_model_takes() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"[1]", b'{"instances": 3}', b'{"x": 1}'])
-def test_what_is_no_request_is_refused(body: bytes) -> None:
+def test_a_body_that_is_no_request_is_refused(body: bytes) -> None:
     with pytest.raises(ValueError, match=r"no JSON|neither"):
         protocol_of(body)
 
@@ -310,7 +310,7 @@ no metric
 """
 
 
-def test_what_happened_between_two_looks_is_that_of_the_model() -> None:
+def test_the_difference_of_two_samples_is_that_of_the_model() -> None:
     found = between(parse(EARLIER), parse(LATER), "m")
     assert found is not None
     assert (found.batches, found.instances, found.reasons) == (25, 100, {"idle": 25})
@@ -345,7 +345,7 @@ def test_the_headline_says_that_other_work_was_measured_too(share: float, is_sta
         (CpuTimes(10, 50, 1, 40), CpuTimes(10, 50, 1, 40), 0.0),
     ],
 )
-def test_what_others_take_is_a_share_of_all_cpus(
+def test_cpu_time_of_others_is_a_share_of_all_cpus(
     before: CpuTimes, after: CpuTimes, share: float
 ) -> None:
     assert others_share(before, after, cpus=2) == share

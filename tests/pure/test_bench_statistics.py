@@ -75,7 +75,7 @@ def test_a_percentile_takes_so_many_samples(share: float, needed: int) -> None:
 
 
 @pytest.mark.parametrize(("count", "is_given"), [(661, False), (662, True)])
-def test_a_p99_is_told_from_662_samples_on(count: int, is_given: bool) -> None:
+def test_a_p99_is_given_from_662_samples_on(count: int, is_given: bool) -> None:
     times = Histogram.of(np.arange(count) * 1_000_000)
     assert (percentile_ms(times, 0.99) is not None) is is_given
     assert ("p99" in percentiles_ms(times)) is is_given
@@ -114,7 +114,7 @@ def test_wild_swings_without_a_trend_are_no_steady_state() -> None:
     assert "drift" not in found.why
 
 
-def test_of_few_windows_nothing_is_said() -> None:
+def test_few_windows_have_no_steadiness() -> None:
     assert steadiness([1.0] * 5).steady is None
 
 

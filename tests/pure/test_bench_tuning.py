@@ -183,7 +183,7 @@ def test_noise_and_drift_recommend_nothing(noise: float, drift: float, cpus: int
     assert recommended <= 4
 
 
-def test_what_is_not_proven_is_said_to_be_so_and_nothing_is_there_to_paste() -> None:
+def test_an_unproven_gain_is_named_so_and_leaves_nothing_to_paste() -> None:
     search = Search(choices_for(2), usual(2))
     for score in (1000.0, 1100.0):
         trial = search.next()
@@ -205,7 +205,7 @@ def test_what_is_not_proven_is_said_to_be_so_and_nothing_is_there_to_paste() -> 
     assert search.best() == ({}, 1.0)
 
 
-def test_what_changes_nothing_stays_as_it_is() -> None:
+def test_a_setting_without_effect_stays_as_it_is() -> None:
     search = Search(choices_for(4), usual(4))
     while (trial := search.next()) is not None:
         search.tell(trial, 1000.0 * int(settings_of(trial.candidate).get("max_batch_size", 32)))
@@ -214,7 +214,7 @@ def test_what_changes_nothing_stays_as_it_is() -> None:
     assert ratio == pytest.approx(4, rel=0.1)
 
 
-def test_what_cannot_be_measured_is_never_chosen() -> None:
+def test_an_unmeasurable_value_is_never_chosen() -> None:
     search = Search(choices_for(4), usual(4))
     while (trial := search.next()) is not None:
         search.tell(trial, 0.0 if "max_batch_size" in trial.candidate else 1000.0)
@@ -364,7 +364,7 @@ def test_a_first_batch_that_takes_longer_makes_no_run_longer(
     assert max(server.asked_s) == 1.0
 
 
-def test_what_was_found_is_told_with_what_each_value_comes_to() -> None:
+def test_findings_are_listed_with_the_rate_of_each_value() -> None:
     search = Search(choices_for(2), usual(2))
     while (trial := search.next()) is not None:
         chosen = settings_of(trial.candidate)
@@ -420,7 +420,7 @@ def test_a_candidate_is_flags_and_a_configuration() -> None:
 
 
 @pytest.mark.parametrize("model", ["mnist", "resnet50.v1", "a-b_C3", 'größe "x"'])
-def test_a_configuration_loads_whatever_the_model_is_called(model: str) -> None:
+def test_a_configuration_loads_for_any_name_of_the_model(model: str) -> None:
     text = toml_of({"frontends": {"frontends": 4}, "size": {"max_batch_size": 8}}, model)
     assert tomllib.loads(text) == {
         "server": {"frontends": 4},

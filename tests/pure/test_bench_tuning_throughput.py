@@ -81,7 +81,7 @@ def test_a_server_that_refuses_has_no_throughput() -> None:
 @pytest.mark.parametrize(
     ("first", "most", "levels", "best"), [(16, 16, [16, 64], 16), (64, 10, [64, 16, 4], 4)]
 )
-def test_connections_that_are_refused_leave_what_fewer_have_found(
+def test_refused_connections_leave_the_findings_of_fewer(
     first: int, most: int, levels: list[int], best: int
 ) -> None:
     asked = []

@@ -71,7 +71,7 @@ def test_before_the_model_is_blamed_requests_from_all_over_the_batch_have_failed
 
 
 @pytest.mark.parametrize("count", [32, 100])
-def test_what_the_model_says_of_one_input_is_never_said_of_another(count: int) -> None:
+def test_an_error_about_one_input_is_never_that_of_another(count: int) -> None:
     runs, _, failed = searched(range(count), lambda _: "mine")
     assert failed == set(range(count))
     assert {run[0] for run in runs if len(run) == 1} == failed

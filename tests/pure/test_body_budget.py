@@ -6,7 +6,7 @@ from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.shm.errors import Overloaded
 
 
-def test_what_is_over_the_limit_is_refused_and_what_was_given_back_is_there_again() -> None:
+def test_bytes_over_the_limit_are_refused_and_returned_ones_are_there_again() -> None:
     budget = BodyBudget(100)
     budget.take(60)
     with pytest.raises(Overloaded):
@@ -16,7 +16,7 @@ def test_what_is_over_the_limit_is_refused_and_what_was_given_back_is_there_agai
     budget.take(100)
 
 
-def test_a_growing_body_takes_what_it_grows_by_and_gives_all_of_it_back() -> None:
+def test_a_growing_body_takes_its_growth_and_gives_all_of_it_back() -> None:
     budget = BodyBudget(100)
     with budget.holding() as one, budget.holding() as other:
         for size in (10, 30, 70):

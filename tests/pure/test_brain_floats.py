@@ -52,7 +52,7 @@ def test_the_nearest_is_taken_and_of_two_the_even_one(bits: int) -> None:
     assert found == (nearest[0] if len(nearest) == 1 else next(n for n in nearest if n % 2 == 0))
 
 
-def test_what_lies_between_is_rounded_and_what_is_no_number_becomes_no_infinity() -> None:
+def test_values_in_between_are_rounded_and_nan_becomes_no_infinity() -> None:
     found = narrowed(
         singles(0x3F808000, 0x3F808001, 0x3F818000, 0x7F800001, 0xFFFFFFFF, 0x7F7FFFFF)
     )

@@ -11,7 +11,7 @@ Outcome = Literal["passed", "failed", "skipped"]
 
 
 @pytest.mark.parametrize(
-    ("when", "outcome", "said", "told"),
+    ("when", "outcome", "said", "sent"),
     [
         ("setup", "passed", [], False),
         ("setup", "passed", SAID, True),
@@ -26,7 +26,7 @@ Outcome = Literal["passed", "failed", "skipped"]
     ],
 )
 def test_all_is_sent_but_silence_around_a_test(
-    when: When, outcome: Outcome, said: list[tuple[str, str]], told: bool
+    when: When, outcome: Outcome, said: list[tuple[str, str]], sent: bool
 ) -> None:
     report = pytest.TestReport("x::y", ("x", 1, "y"), {}, outcome, None, when, said)
-    assert is_sent(report) == told
+    assert is_sent(report) == sent

@@ -118,7 +118,7 @@ def test_how_a_phase_ends(
         (Change("m", retire=("1",)), {}),
     ],
 )
-def test_workers_are_started_for_what_is_loaded_and_for_what_grows(
+def test_workers_are_started_for_loaded_and_growing_models(
     change: Change, teams: dict[str, int]
 ) -> None:
     assert ChangePlan.of(change, serving(model(workers=2))).teams == teams
@@ -177,7 +177,7 @@ def test_there_is_to_be_room_for_all_that_the_load_may_want(
         (Change("m", load=(model("2", workers=(0, 8)),)), 2),
     ],
 )
-def test_a_range_keeps_what_runs_within_its_bounds(change: Change, size: int) -> None:
+def test_a_range_keeps_the_running_workers_within_its_bounds(change: Change, size: int) -> None:
     change = replace(
         change,
         load=tuple(replace(m, spares=1) for m in change.load),
@@ -235,9 +235,7 @@ def test_workers_of_one_version_must_find_the_same(
     ],
     ids=["anew", "two more", "grows", "one more, one grows", "shrinks", "another", "none"],
 )
-def test_what_is_undone_is_as_it_was_but_for_what_has_changed_of_others(
-    change: Change, beside: bool
-) -> None:
+def test_an_undone_change_leaves_only_the_changes_of_others(change: Change, beside: bool) -> None:
     entries = serving(model(workers=2), model(name="other", workers=2))
     plan = planned(change, entries)
     new = plan.loading(entries, signatures(plan), Forwarding(), models=MOST.models, generation=1)
@@ -266,7 +264,7 @@ several = st.lists(models, min_size=1, max_size=3, unique_by=lambda model: model
 
 
 @given(before=several, after=several, other=st.booleans(), anew=st.booleans())
-def test_what_serves_goes_on_until_what_is_wanted_does(
+def test_a_serving_model_goes_on_until_the_wanted_one_serves(
     before: list[ModelConfig], after: list[ModelConfig], other: bool, anew: bool
 ) -> None:
     entries = serving(*before, *([model(name="other", workers=2)] if other else []))

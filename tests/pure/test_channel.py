@@ -24,7 +24,7 @@ def ends() -> Iterator[Ends]:
     theirs.close()
 
 
-def test_what_is_sent_is_a_line_of_json(ends: Ends) -> None:
+def test_a_message_is_sent_as_a_line_of_json(ends: Ends) -> None:
     channel, other = ends
     channel.send(AttachSegment("ä\n"))
     line = other.recv(1000)
@@ -43,7 +43,7 @@ def test_lines_come_whole_however_they_were_cut(ends: Ends) -> None:
     assert channel.receive() == [b"three"]
 
 
-def test_the_end_is_said_once_all_is_read(ends: Ends) -> None:
+def test_the_end_is_reported_once_all_is_read(ends: Ends) -> None:
     channel, other = ends
     other.sendall(b"one\nhalf")
     other.close()
@@ -59,7 +59,7 @@ def test_a_connection_that_breaks_is_an_end(ends: Ends) -> None:
     channel.send(ReadTable())
 
 
-def test_who_does_not_read_is_found_out_and_nobody_waits(ends: Ends) -> None:
+def test_an_unread_channel_is_found_out_and_nobody_waits(ends: Ends) -> None:
     channel, _ = ends
 
     def send_repeatedly() -> None:

@@ -84,7 +84,7 @@ def test_a_stall_is_the_longest_time_without_a_right_answer() -> None:
     assert ledger.slowest_s == pytest.approx(4.1)
 
 
-def test_of_many_failures_the_first_are_told_and_the_rest_counted() -> None:
+def test_of_many_failures_the_first_are_listed_and_the_rest_counted() -> None:
     ledger = Ledger()
     for number in range(60):
         ledger.fail(f"failure {number}")

@@ -59,7 +59,7 @@ def test_a_header_that_comes_twice_is_one_text_and_one_that_does_not_come_is_non
     assert decoded(words.text(b"", "", None)) == {"id": "", "parameters": {}, "headers": {}}
 
 
-def test_what_is_too_large_or_no_object_is_refused() -> None:
+def test_a_context_that_is_too_large_or_no_object_is_refused() -> None:
     words = RequestContext(asking(X))
     with pytest.raises(RequestTooLarge, match=f"a model gets at most {MOST_BYTES} of a request"):
         words.text(HEAD, "", {"k": "x" * MOST_BYTES})

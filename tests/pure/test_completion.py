@@ -99,7 +99,7 @@ def test_every_command_and_flag_is_in_each_script(shell: str) -> None:
 
 
 @pytest.mark.parametrize("line", OFFERED)
-def test_what_bash_offers(line: str, tmp_path: Path) -> None:
+def test_bash_offers_these_words(line: str, tmp_path: Path) -> None:
     script = tmp_path / "script"
     script.write_text(completion.bash(PROGRAM))
     ask = (

@@ -110,7 +110,7 @@ HARMLESS = {
 }
 
 
-def test_what_changes_no_answer_is_ignored() -> None:
+def test_a_field_that_changes_no_answer_is_ignored() -> None:
     assert completion(**HARMLESS, best_of=1, echo=False, suffix="") == completion()
     response_format = {"type": "text"}
     harmless = HARMLESS | {"parallel_tool_calls": True, "tools": [], "tool_choice": "auto"}

@@ -38,7 +38,7 @@ def decoded(events: list[bytes]) -> list[Any]:
     return [json.loads(one) if one != DONE else one for one in events]
 
 
-def told(writer: CompletionWriter, text: str, ends: bool = True) -> list[Any]:
+def written(writer: CompletionWriter, text: str, ends: bool = True) -> list[Any]:
     """The events, or the answer alone, after the letters of a text as tokens, one a part."""
     found = []
     for token in [*map(ord, text), *[END] * ends]:
@@ -50,7 +50,7 @@ def told(writer: CompletionWriter, text: str, ends: bool = True) -> list[Any]:
 
 
 def test_a_completion_has_openai_s_form() -> None:
-    (answer,) = told(writer(), "abc")
+    (answer,) = written(writer(), "abc")
     assert answer == {
         "id": "cmpl-1",
         "object": "text_completion",
@@ -62,7 +62,7 @@ def test_a_completion_has_openai_s_form() -> None:
 
 
 def test_a_chat_completion_has_openai_s_form() -> None:
-    (answer,) = told(writer(chat=True), "abc")
+    (answer,) = written(writer(chat=True), "abc")
     assert (answer["id"], answer["object"]) == ("chatcmpl-1", "chat.completion")
     message = {"role": "assistant", "content": "abc", "refusal": None}
     (choice,) = answer["choices"]
@@ -70,7 +70,7 @@ def test_a_chat_completion_has_openai_s_form() -> None:
 
 
 def test_events_of_a_completion() -> None:
-    *events, done = told(writer(stream=True), "ab")
+    *events, done = written(writer(stream=True), "ab")
     assert done == DONE
     assert {event["object"] for event in events} == {"text_completion"}
     assert all("usage" not in event for event in events)
@@ -80,7 +80,7 @@ def test_events_of_a_completion() -> None:
 
 
 def test_events_of_a_chat_have_the_role_first_and_the_usage_last() -> None:
-    *events, usage, done = told(writer(chat=True, stream=True, usage=True), "ab")
+    *events, usage, done = written(writer(chat=True, stream=True, usage=True), "ab")
     assert done == DONE
     assert {event["object"] for event in events} == {"chat.completion.chunk"}
     assert {event["usage"] for event in events} == {None}
@@ -92,7 +92,7 @@ def test_events_of_a_chat_have_the_role_first_and_the_usage_last() -> None:
 
 
 def test_a_chat_without_a_text_has_its_role_all_the_same() -> None:
-    first, last, _ = told(writer(chat=True, stream=True), "")
+    first, last, _ = written(writer(chat=True, stream=True), "")
     assert first["choices"][0]["delta"]["role"] == "assistant"
     assert last["choices"][0]["finish_reason"] == "stop"
 
@@ -112,7 +112,9 @@ def test_a_chat_without_a_text_has_its_role_all_the_same() -> None:
 def test_an_answer_ends_for_a_reason(
     text: str, options: Any, answer: str, reason: str, count: int, *, stream: bool
 ) -> None:
-    found = [one for one in told(writer(stream=stream, usage=True, **options), text) if one != DONE]
+    found = [
+        one for one in written(writer(stream=stream, usage=True, **options), text) if one != DONE
+    ]
     choices = [choice for one in found for choice in one["choices"]]
     assert "".join(choice["text"] for choice in choices) == answer
     assert choices[-1]["finish_reason"] == reason
@@ -128,7 +130,7 @@ def test_tokens_behind_the_end_of_a_part_are_not_counted() -> None:
 
 
 def test_a_model_that_ends_an_answer_itself_has_stopped() -> None:
-    (answer,) = told(writer(), "abc", ends=False)
+    (answer,) = written(writer(), "abc", ends=False)
     assert answer["choices"][0]["finish_reason"] == "stop"
 
 

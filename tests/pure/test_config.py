@@ -27,7 +27,7 @@ def test_a_model_with_a_path_takes_every_default() -> None:
     )
 
 
-def test_in_a_cluster_the_ending_says_what_loads_a_model() -> None:
+def test_in_a_cluster_the_ending_decides_the_loader() -> None:
     found = concluded(
         '[models.m]\npath = "m.onnx"\nruntime = "ray"\ndevice = "cuda:0"\nray_gpus = 0.5\n'
         'ray_resources = ["tpu=1", "disk:nvme=0.25"]'
@@ -321,7 +321,7 @@ def test_every_key_can_be_set() -> None:
         ("m.xml", "openvino"),
     ],
 )
-def test_the_ending_of_the_path_decides_what_runs_it(name: str, runtime: str) -> None:
+def test_the_ending_of_the_path_decides_the_runtime(name: str, runtime: str) -> None:
     config = concluded(f'[models.m]\npath = "{name}"')
     assert config.models[0].runtime == config.models[0].platform == runtime
     other = "onnx" if runtime == "python" else "python"
@@ -385,13 +385,13 @@ def test_workers_are_a_number_or_a_range(
 
 
 @pytest.mark.parametrize(("running", "processes"), [(0, 3), (2, 3), (5, 6), (9, 9)])
-def test_what_runs_stays_within_the_range(running: int, processes: int) -> None:
+def test_running_workers_stay_within_the_range(running: int, processes: int) -> None:
     (found,) = concluded(model("workers = [2, 8]\nspares = 1")).models
     assert found.processes_near(running) == processes
     assert (found.processes, found.most_processes) == (3, 9)
 
 
-def test_what_is_said_of_a_range_has_no_effect_on_a_number() -> None:
+def test_settings_of_a_range_have_no_effect_on_a_number() -> None:
     settings_of_ranges = "scale_up_after_s = 1\nscale_down_after_s = 1\ntarget_wait_ms = 5"
     notices = concluded(model(f"workers = 2\n{settings_of_ranges}")).notices
     assert all("workers is one number and not a range" in notice for notice in notices)

@@ -54,9 +54,7 @@ def test_an_address_is_for_the_runtime_http_which_has_several_workers() -> None:
         ('[server]\npass_through = "http://h:3"\n[models.m]\npath = "http://h:1"', "http://h:3"),
     ],
 )
-def test_what_is_for_nothing_here_goes_to_the_one_server_there_is(
-    text: str, server: str | None
-) -> None:
+def test_requests_for_no_model_go_to_the_only_server(text: str, server: str | None) -> None:
     assert concluded(text).passes_to == server
 
 
@@ -94,7 +92,7 @@ def test_an_engine_is_no_model_server_of_its_own(host: str, address: str, own: b
         concluded(text)
 
 
-def test_nor_one_among_several_or_of_a_version_or_what_requests_are_passed_on_to() -> None:
+def test_an_address_is_refused_among_several_models_as_a_version_or_for_pass_through() -> None:
     address = "http://127.0.0.1:8080"
     versions = f'[models.m.versions.1]\npath = "{address}"\n[models.m.versions.2]\npath = "m.py"'
     assert problems(versions) == [f"ringbatch.toml: [models.m.versions.1] path: {address} {OWN}"]
@@ -107,6 +105,6 @@ def test_nor_one_among_several_or_of_a_version_or_what_requests_are_passed_on_to
     concluded(f'[server]\nport = 0\n[models.m]\npath = "{address}"')
 
 
-def test_headers_are_passed_on_whatever_their_case() -> None:
+def test_headers_are_passed_on_in_any_case() -> None:
     text = '[models.m]\npath = "http://h:1"\nforward_headers = ["X-A", "x-a", "Cookie"]'
     assert concluded(text).models[0].forward_headers == ("x-a", "cookie")

@@ -35,7 +35,7 @@ WRONG: dict[str, tuple[str, str]] = {
         model("workers = [1, 2, 3]"),
         f"[models.mnist] workers: found a list, {WHOLE_64}",
     ),
-    "a-range-beyond-what-there-may-be": (
+    "a-range-beyond-the-limit": (
         model("workers = [1, 65]"),
         f"[models.mnist] workers: found a list, {WHOLE_64}",
     ),

@@ -27,7 +27,7 @@ path = "a.py"
 """
 
 
-def test_a_version_takes_what_it_does_not_say_itself_from_its_model() -> None:
+def test_a_version_inherits_unset_keys_from_its_model() -> None:
     config = concluded(VERSIONS)
     found = [
         (m.name, m.version, Path(m.path).name, m.max_latency_ms, m.workers) for m in config.models

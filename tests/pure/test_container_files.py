@@ -20,7 +20,7 @@ def only(pattern: str, text: str) -> str:
     return str(found[0])
 
 
-def test_it_copies_what_there_is() -> None:
+def test_it_copies_the_folders_of_the_source() -> None:
     lines = re.findall(r"^COPY (?!--)(.+)$", CONTAINERFILE, re.MULTILINE)
     copied = {name for line in lines for name in line.split()[:-1]}
     config = ConfigParser(interpolation=None)
@@ -51,7 +51,7 @@ def test_it_is_no_root_and_stops_as_the_supervisor_does() -> None:
     assert int(only(r"stop_grace_period: (\d+)s", COMPOSE)) > ServerConfig().drain_s
 
 
-def test_compose_builds_that_file_and_mounts_what_is_served() -> None:
+def test_compose_builds_that_file_and_mounts_the_served_folder() -> None:
     assert only(r"dockerfile: (\S+)", COMPOSE) == f"{FOLDER}/Containerfile"
     assert (ROOT / FOLDER / only(r"context: (\S+)", COMPOSE)).resolve() == ROOT
     configuration = only(r'"--config", "([^"]+)"', CONTAINERFILE)

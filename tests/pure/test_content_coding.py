@@ -96,7 +96,7 @@ def test_another_coding_is_refused_in_words(header: str) -> None:
         (",,;q=1,", PLAIN),
     ],
 )
-def test_what_a_client_accepts(header: str, expected: tuple[str | None, bool]) -> None:
+def test_accepted_codings_of_a_client(header: str, expected: tuple[str | None, bool]) -> None:
     assert acceptance(header) == expected
 
 
@@ -112,7 +112,7 @@ def test_no_header_makes_trouble(header: str) -> None:
     st.sampled_from(CODINGS),
     st.lists(st.integers(0, LIMIT + 50), max_size=5),
 )
-def test_what_was_encoded_is_expanded_whatever_its_pieces(
+def test_an_encoded_body_is_expanded_in_any_pieces(
     body: bytes, coding: str, cuts: list[int]
 ) -> None:
     data = encoded(body, coding)
@@ -129,7 +129,7 @@ def test_a_long_body_is_expanded_in_several_steps(coding: str, step: int) -> Non
     assert expanded(coding, *pieces, limit=len(body)) == body
 
 
-def test_what_is_made_is_what_others_understand() -> None:
+def test_encoded_bodies_are_understood_by_other_decoders() -> None:
     assert gzip.decompress(encoded(TEXT, "gzip")) == TEXT
     assert zlib.decompress(encoded(TEXT, "deflate")) == TEXT
 
@@ -161,7 +161,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("case", BROKEN)
 @pytest.mark.parametrize("step", [1, 1 << 20], ids=["bytewise", "at-once"])
-def test_what_is_not_whole_is_refused_in_words(case: str, step: int) -> None:
+def test_an_incomplete_body_is_refused_in_words(case: str, step: int) -> None:
     coding, data, words = BROKEN[case]
     with pytest.raises(InvalidRequest) as refused:
         expanded(coding, *(data[i : i + step] for i in range(0, len(data), step)))

@@ -69,7 +69,7 @@ def test_a_long_report_is_cut(lines: tuple[str, ...]) -> None:
         b'{"do":"unload","model":"m","max_batch_size":8}',
     ],
 )
-def test_what_is_no_order_is_none(line: bytes) -> None:
+def test_an_invalid_order_is_none(line: bytes) -> None:
     assert read_order(line) is None
     assert read_report(line) is None
 

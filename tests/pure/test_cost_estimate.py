@@ -19,7 +19,7 @@ Trials = list[tuple[int, int, int]]
         ([(1, 0, 10)], (), ()),
     ],
 )
-def test_a_size_costs_what_it_took_over_the_lengths_that_all_sizes_have(
+def test_a_size_costs_its_time_over_the_lengths_that_all_sizes_have(
     trials: Trials, sizes: tuple[int, ...], costs: tuple[int, ...]
 ) -> None:
     assert costs_ns(trials, sizes) == costs

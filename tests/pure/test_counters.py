@@ -57,7 +57,7 @@ def test_a_models_counters_and_its_histograms_share_no_word() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, CounterWords.SIZE - 1), st.integers(0, 1 << 40))))
-def test_a_counter_is_the_sum_of_what_was_added(additions: list[tuple[int, int]]) -> None:
+def test_a_counter_is_the_sum_of_the_added_amounts(additions: list[tuple[int, int]]) -> None:
     words = blocks(3)
     counters = Counters(words, CounterWords.SIZE)
     for counter, amount in additions:
@@ -69,7 +69,7 @@ def test_a_counter_is_the_sum_of_what_was_added(additions: list[tuple[int, int]]
     assert not any(words[2 * first :])
 
 
-def test_a_reader_sees_what_the_writer_counts() -> None:
+def test_a_reader_sees_the_writers_counts() -> None:
     words = blocks(1)
     Counters(words, 0).add(LaneCounter.ANSWERS)
     assert Counters(words, 0)[LaneCounter.ANSWERS] == 1

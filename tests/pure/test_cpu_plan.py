@@ -70,7 +70,7 @@ def test_by_default_everything_runs_everywhere() -> None:
     assert [cpu_set.threads for cpu_set in found.workers] == [8, 8]
 
 
-def test_what_the_configuration_says_wins() -> None:
+def test_the_configuration_wins() -> None:
     wishes = worker(cpus="4-5"), worker(cpus="numa:1", threads=3), worker()
     assert cpus(cpu_sets(NUMA, *wishes, auto=False)) == [None, "4-5", "8-15", None]
     found = cpu_sets(NUMA, *wishes, frontend_cpus="15")
@@ -125,7 +125,7 @@ def test_a_list_of_cpus_is_read_as_it_was_written(numbers: set[int]) -> None:
     assert parsed(listed(numbers)) == numbers
 
 
-def test_the_plan_is_told_in_words() -> None:
+def test_the_plan_is_described() -> None:
     wishes = [Wish("a/0"), Wish("a/1"), Wish("b/0", cpus="7")]
     assert described(cpu_sets(EIGHT, *wishes), wishes, EIGHT) == (
         "frontends and collector on CPUs 0-1; a/0 on CPUs 2-4, 3 threads; "

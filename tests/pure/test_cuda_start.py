@@ -34,7 +34,7 @@ def test_a_model_is_read_while_the_device_starts() -> None:
     assert torch.started_on == "cuda:1"
 
 
-def test_a_device_that_cannot_start_is_left_to_whoever_uses_it() -> None:
+def test_a_device_that_cannot_start_is_left_to_its_user() -> None:
     torch = _Torch(fails=True)
     start = CudaStart(torch, "cuda:0", lambda: 0)
     torch.goes_on.set()

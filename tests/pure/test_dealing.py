@@ -28,7 +28,7 @@ def test_each_test_is_run_once_and_files_with_servers_stay_whole(
             assert order[start : start + count] == [(path, n) for n in range(count)]
 
 
-def test_each_process_begins_with_what_is_slow() -> None:
+def test_each_process_begins_with_slow_tests() -> None:
     items = [(path, n) for path in PATHS for n in range(10)]
     order = dealt(items, 2, lambda item: item[0])
     halves = order[:30], order[30:]

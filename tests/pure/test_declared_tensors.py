@@ -48,5 +48,5 @@ def test_any_other_text_is_refused_in_words(text: str, words: str) -> None:
 
 
 @pytest.mark.parametrize("value", [None, 3, ["x FP32 [3]"], {"name": "x"}])
-def test_what_is_no_text_is_no_declaration(value: object) -> None:
+def test_a_value_that_is_no_text_is_no_declaration(value: object) -> None:
     assert not is_declaration(value)

@@ -204,7 +204,7 @@ GRPC_OF_WIDE = grpc_requests(WIDE)
 
 
 @pytest.mark.parametrize("parse", [parse_v2, parse_grpc])
-def test_what_is_remembered_of_requests_holds_no_default(parse: Callable[[int], None]) -> None:
+def test_remembered_requests_hold_no_default(parse: Callable[[int], None]) -> None:
     parse(0)
     tracemalloc.start()
     try:
@@ -313,7 +313,7 @@ def model(tmp_path: Path, text: str) -> None:
     import_model(path)
 
 
-def test_what_cannot_be_left_out_is_refused_at_start(tmp_path: Path) -> None:
+def test_a_default_that_cannot_be_left_out_is_refused_at_start(tmp_path: Path) -> None:
     x, y = 'Tensor("x", "FP32", [])', 'Tensor("y", "FP32", [], default=1)'
     with pytest.raises(StartupError, match="output 'y' has a default, but only inputs can be"):
         model(tmp_path, f"inputs = [{x}]\noutputs = [{y}]")
@@ -327,7 +327,7 @@ def test_defaults_survive_the_model_table() -> None:
     assert model_spec.loads(model_spec.dumps((MODEL,))) == (MODEL,)
 
 
-def test_metadata_and_openapi_say_what_may_be_left_out() -> None:
+def test_metadata_and_openapi_name_the_inputs_that_may_be_left_out() -> None:
     x, stop, warm = model_metadata(MODEL, ["1"])["inputs"]
     assert "parameters" not in x
     assert stop["parameters"] == {"default": ["a", {"b64": "/w=="}]}

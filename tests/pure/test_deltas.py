@@ -33,7 +33,7 @@ def test_with_one_it_is() -> None:
     assert mean_batch(FIRST, FIRST.workers) is None
 
 
-def test_what_has_not_grown_is_left_out() -> None:
+def test_counters_that_have_not_grown_are_left_out() -> None:
     assert counter_deltas({"a": 3, "b": 2, "c": 1}, {"a": 1, "b": 2, "c": 9}) == {"a": 2}
     assert bucket_deltas([3, 1], [1, 2]) == [2, 0]
     assert bucket_deltas([3, 1], None) == [3, 1]

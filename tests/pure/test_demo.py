@@ -130,14 +130,14 @@ def test_a_percentile_is_the_first_value_that_enough_do_not_exceed(
     assert 100 * sum(value < found for value in values) < max(1, percent * len(values))
 
 
-def test_latencies_are_in_milliseconds_whatever_their_order() -> None:
+def test_latencies_are_in_milliseconds_in_any_order() -> None:
     values_ns = [number * 1_000_000 for number in range(100, 0, -1)]
     assert demo_report.latencies(values_ns) == (
         "p50 50.00 ms   p90 90.00 ms   p99 99.00 ms   max 100.00 ms"
     )
 
 
-def test_bars_are_in_proportion_and_leave_out_what_never_happened() -> None:
+def test_bars_are_in_proportion_and_leave_out_zeros() -> None:
     assert demo_report.bars({"1": 1, "2": 0, "3-4": 600, "17-32": 1200}, ASCII) == [
         "    1      1  #",
         "  3-4    600  " + "#" * 20,
@@ -299,14 +299,14 @@ def test_an_answer_that_is_missing_or_wrong_is_named(answer: Answer | None, word
     assert words in problems[0]
 
 
-def test_what_cannot_be_read_is_nan_and_the_rest_stays_in_its_place() -> None:
+def test_an_unreadable_answer_is_nan_and_the_rest_stays_in_its_place() -> None:
     expected = np.array([SCORES] * 2, np.float32)
     scores, _ = demo.judge([None, Answer(200, body(), 1)], expected)
     assert np.isnan(scores[0]).all()
     assert np.array_equal(scores[1], expected[1])
 
 
-def test_the_summary_counts_what_repeats_and_says_how_much_is_left_out() -> None:
+def test_the_summary_counts_repetitions_and_omitted_lines() -> None:
     problems = ["lost"] * 3 + [f"request {number}" for number in range(demo.SHOWN_PROBLEMS + 1)]
     lines = demo.summary(problems)
     assert lines[0] == "lost (3 times)"
@@ -327,6 +327,6 @@ def test_senseless_arguments_are_refused_in_words(
     assert f"not {requests} and {clients}" in capsys.readouterr().err
 
 
-def test_the_pictures_and_what_the_model_makes_of_them_agree_in_number() -> None:
+def test_the_pictures_and_the_models_answers_agree_in_number() -> None:
     pictures = demo.held_out()
     assert demo.probabilities(pictures.images).shape == (len(pictures.labels), 10)

@@ -70,7 +70,7 @@ def test_words_with_different_writers_share_no_pair(record: type) -> None:
 
 
 @pytest.mark.parametrize("record", RECORDS.values())
-def test_what_is_loaded_often_shares_no_pair_with_what_is_stored_more_often(record: type) -> None:
+def test_a_frequently_loaded_word_shares_no_pair_with_one_stored_more_often(record: type) -> None:
     assert crowded(table(record)) == []
 
 
@@ -112,7 +112,7 @@ def test_a_structure_is_the_run_of_words_that_it_says(
     assert struct.size == (last - first + 1) * WORD
 
 
-def test_what_is_behind_an_outcome_begins_with_the_next_word() -> None:
+def test_the_details_of_an_outcome_begin_with_the_next_word() -> None:
     packed = b"".join(n.to_bytes(WORD, "little") for n in range(11))
     names = [SlotWords.DONE + n for n in OUTCOME_DETAILS.unpack(packed)]
     assert names[0] == SlotWords.BATCH_ROWS

@@ -69,7 +69,7 @@ def test_where_there_is_room_nothing_is_changed() -> None:
     assert fitted(asked, 255 * MIB) is not asked
 
 
-def test_what_was_asked_for_stays_and_lanes_have_room_for_it() -> None:
+def test_configured_sizes_stay_and_lanes_have_room_for_them() -> None:
     own = config(max_request_bytes=MIB, lane_bytes=2 * MIB)
     assert fitted(own, MIB) is own
     limited = fitted(config(max_request_bytes=MIB), 15 * MIB).server
@@ -78,7 +78,7 @@ def test_what_was_asked_for_stays_and_lanes_have_room_for_it() -> None:
     assert (unlimited.max_request_bytes, unlimited.lane_bytes) == (MIB // 16, MIB // 8)
 
 
-def test_what_is_cut_down_once_is_not_cut_down_again() -> None:
+def test_sizes_that_were_cut_down_once_are_not_cut_down_again() -> None:
     once = fitted(config(), 64 * MIB)
     assert once != config()
     assert fitted(once, MIB) is once

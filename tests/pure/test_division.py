@@ -81,7 +81,7 @@ def test_a_model_has_its_own_unless_there_are_more_models_than_half_of_the_slots
         assert found.own_slots >= 1
 
 
-def test_a_model_that_waits_leaves_the_others_what_is_their_own() -> None:
+def test_a_waiting_model_leaves_the_others_their_own_slots() -> None:
     memory = lane()
     waiting = claimed(memory, OTHER)
     assert len(waiting) == memory.most_of_one == 6

@@ -53,7 +53,7 @@ def named(given: Row) -> str:
 
 
 @pytest.mark.parametrize("given", ROWS, ids=named)
-def test_a_check_says_what_it_found_why_and_what_to_do(given: Row) -> None:
+def test_a_check_has_its_finding_the_reason_and_the_remedy(given: Row) -> None:
     results = outcome(given)
     (finding,) = [f for f in results if f.level is given.level and given.words in f.found]
     assert finding.why
@@ -100,7 +100,7 @@ def said_of_gpus(facts: Facts, configured: Config | None = None) -> list[Finding
     return [f for check in gpu_checks.CHECKS for f in findings(check, facts, configured)]
 
 
-def test_without_a_driver_and_without_a_model_for_it_nothing_is_said_of_gpus() -> None:
+def test_without_a_driver_and_a_model_for_it_there_is_no_line_about_gpus() -> None:
     amd = replace(NONE, torch=Torch(version="2.11.0", cuda="", rocm=True))
     for nothing in (None, NONE, amd):
         assert said_of_gpus(replace(WELL, nvidia=nothing)) == []
@@ -116,7 +116,7 @@ def test_actors_in_a_cluster_have_their_devices_there() -> None:
     assert said_of_gpus(replace(WELL, nvidia=NONE), far) == []
 
 
-def test_what_dead_engines_have_left_counts_as_free() -> None:
+def test_dead_engines_memory_counts_as_free() -> None:
     """The start removes it before it looks."""
     large = config({"lane_bytes": 64 * MIB})
     left = Engines(left=("ringbatch.9.x",), left_bytes=2 * GIB)

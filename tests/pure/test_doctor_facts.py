@@ -100,13 +100,13 @@ def test_groups_of_the_first_version_are_read_too(tmp_path: Path) -> None:
     )
 
 
-def test_what_the_first_version_has_for_no_limit_is_none(tmp_path: Path) -> None:
+def test_the_first_versions_number_for_no_limit_is_none(tmp_path: Path) -> None:
     group = "sys/fs/cgroup/memory/memory.limit_in_bytes"
     files = host(tmp_path, {"proc/self/cgroup": "4:memory:/\n", group: HUGE})
     assert files.control_group() == ControlGroup()
 
 
-def test_dev_shm_is_told_with_its_file_system(tmp_path: Path) -> None:
+def test_dev_shm_is_found_with_its_file_system(tmp_path: Path) -> None:
     files = host(
         tmp_path,
         {
@@ -120,7 +120,7 @@ def test_dev_shm_is_told_with_its_file_system(tmp_path: Path) -> None:
     assert found.size_bytes == room.f_blocks * room.f_frsize
 
 
-def test_processors_are_told_with_nodes_cores_and_governors(tmp_path: Path) -> None:
+def test_processors_are_found_with_nodes_cores_and_governors(tmp_path: Path) -> None:
     usable = sorted(os.sched_getaffinity(0))
     cpus = "sys/devices/system/cpu"
     files = host(
@@ -175,7 +175,7 @@ def test_a_virtual_machine_is_known_without_flags_of_the_processor(
 
 
 @pytest.mark.parametrize(("machine", "needed"), [("aarch64", ""), ("riscv64", SUPPORTED)])
-def test_what_is_needed_in_place_of_another_machine_is_told(
+def test_the_needed_machine_in_place_of_another_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str, needed: str
 ) -> None:
     uname = platform.uname()._replace(machine=machine)
@@ -232,7 +232,7 @@ def test_settings_of_the_kernel_are_read(tmp_path: Path, option: str, hidepid: s
     assert (found.core_pattern, found.dumps_shared) == ("|/usr/lib/x %P", True)
 
 
-def test_who_listens_is_found_by_the_socket_that_it_has_open(tmp_path: Path) -> None:
+def test_a_listener_is_found_by_its_open_socket(tmp_path: Path) -> None:
     listening = "0: 0100007F:1F90 00000000:0000 0A 0:0 0:0 0 0 0 4711 1\n"
     connected = "1: 0100007F:1F90 0100007F:0050 01 0:0 0:0 0 0 0 4712 1\n"
     files = host(
@@ -340,7 +340,7 @@ def test_whether_logind_removes_files_is_read_as_it_reads_it(
     assert (found.removes, found.system, found.lingers) == (removes, False, False)
 
 
-def test_system_users_and_those_who_linger_are_told_apart(tmp_path: Path) -> None:
+def test_system_users_and_lingering_ones_are_distinguished(tmp_path: Path) -> None:
     name = pwd.getpwuid(0).pw_name
     host(tmp_path, {"run/systemd/users/.keep": "", f"var/lib/systemd/linger/{name}": ""})
     assert login(tmp_path, 0) == Login(user=name, system=True, removes=True, lingers=True)

@@ -22,7 +22,7 @@ SOFTWARE = Software(
 )
 
 
-def test_what_is_well_takes_a_line_and_what_is_not_says_why_and_what_to_do() -> None:
+def test_a_sound_check_takes_a_line_and_another_has_reason_and_remedy() -> None:
     assert text(FINDINGS).splitlines() == [
         "ok       clock    tsc",
         "error    dev-shm  small",

@@ -86,7 +86,7 @@ def test_names_come_in_order() -> None:
         ([OLD, STARTS, OTHER_STARTS], [OLD, OTHER_STARTS]),
     ],
 )
-def test_where_no_name_is_said_an_engine_gives_way_only_to_one_of_its_name(
+def test_an_unnamed_engine_gives_way_only_to_one_of_its_name(
     found: list[Engine], meant: list[Engine]
 ) -> None:
     assert eligible(found) == meant

@@ -42,7 +42,7 @@ AFAR = {"host": "0.0.0.0", "control_host": "::", "control_port": 9090}
         ({"app": "a:b", "grpc_port": 1}, {}, {}, []),
     ],
 )
-def test_what_is_exposed_is_warned_of(
+def test_an_exposed_address_gets_a_warning(
     settings: dict[str, Any],
     clients: dict[str, Path],
     control: dict[str, Path],

@@ -188,7 +188,7 @@ def test_bytes_that_no_allocation_can_have_given_are_not_reserved(offset: int, s
     assert memory.reserve(0, SIZE)
 
 
-def test_what_is_reserved_is_reserved_once() -> None:
+def test_an_extent_is_reserved_once() -> None:
     memory = Extents(SIZE)
     assert memory.reserve(128, 100)
     assert not memory.reserve(128, 100)
@@ -207,13 +207,13 @@ def test_an_extent_that_was_reserved_can_be_freed_like_any_other() -> None:
 
 
 @given(st.lists(sizes, min_size=1, max_size=6))
-def test_what_could_be_held_is_what_an_empty_memory_holds(wanted: list[int]) -> None:
+def test_could_hold_equals_allocating_in_an_empty_memory(wanted: list[int]) -> None:
     memory = Extents(SIZE)
     assert memory.could_hold(wanted) == all(memory.allocate(n) is not None for n in wanted)
 
 
 @given(st.lists(sizes, min_size=1, max_size=6))
-def test_what_could_be_held_is_held_beside_what_is_set_aside(wanted: list[int]) -> None:
+def test_could_hold_counts_the_memory_that_is_set_aside(wanted: list[int]) -> None:
     memory = Extents(SIZE)
     memory.aside_bytes = RESERVE
     if memory.could_hold(wanted):

@@ -59,7 +59,7 @@ def test_a_model_whose_sample_is_answered_is_counted_anew() -> None:
     assert site.reports == []
 
 
-def test_blame_is_told_and_its_end_too() -> None:
+def test_blame_and_its_end_are_reported() -> None:
     site = Site()
     site.fail(ENOUGH, start_ns=0)
     site.failing.blame("it raised OSError", 99 * ENOUGH_NS)

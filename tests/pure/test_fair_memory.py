@@ -81,7 +81,7 @@ WRONG: Final[dict[str, Mutant]] = {
 
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
-def test_what_is_not_forgotten_is_found_out(wrong: Mutant) -> None:
+def test_an_account_that_is_not_forgotten_is_found_out(wrong: Mutant) -> None:
     with wrong.applied(), pytest.raises((AssertionError, KeyError)):
         stay_level(15_000)
 

@@ -249,7 +249,9 @@ WRONG: Final = {
     "an account is forgotten while it waits elsewhere": Mutant(
         Usage, "end", "if not account.lines:", "if self._accounts.get(account.word) is account:"
     ),
-    "what another order took is not seen": Mutant(fair_order, "_first", "line.key > key", "False"),
+    "requests that another order took are not seen": Mutant(
+        fair_order, "_first", "line.key > key", "False"
+    ),
     "lines that are gone stay": Mutant(FairOrder, "_place", "len(heap) > _SLACK", "False"),
     "a line that is gone keeps its turn": Mutant(
         FairOrder, "_leave", "line.number = _GONE", "pass"
@@ -318,7 +320,7 @@ class FairMachine(RuleBasedStateMachine):
         self.shares.left(self.lists[0] + self.lists[1])
 
     @invariant()
-    def they_hold_what_waits_by_arrival(self) -> None:
+    def hold_waiting_requests_by_arrival(self) -> None:
         assert [[*order] for order in self.orders] == self.lists
         assert [len(order) for order in self.orders] == [*map(len, self.lists)]
         pairs = zip(self.orders, self.lists, strict=True)

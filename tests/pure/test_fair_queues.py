@@ -89,7 +89,7 @@ def test_turns_end_once_nothing_waits() -> None:
     assert not takes_turns(queues)
 
 
-def test_what_leaves_unserved_ends_the_turns_too() -> None:
+def test_requests_that_leave_unserved_end_the_turns_too() -> None:
     queues = Queues()
     add(queues, *[request(ref, ref % 2) for ref in range(10)], key=b"a")
     add(queues, request(10, B), key=b"b")
@@ -247,7 +247,7 @@ class FairQueuesMachine(RuleBasedStateMachine):
         self.lists, self.shares = {}, None
 
     @invariant()
-    def they_hold_what_waits_by_arrival(self) -> None:
+    def hold_waiting_requests_by_arrival(self) -> None:
         assert {queue.key: [*queue] for queue in self.queues} == self.lists
         assert self.queues.rows == sum(each.rows for each in self._waiting())
 

@@ -25,7 +25,7 @@ def of_all_kinds() -> list[Family]:
 
 
 @pytest.mark.parametrize(("accepted", "content_type"), [("", TEXT), (OPENMETRICS, OPEN)])
-def test_what_is_written_is_what_is_read(accepted: str, content_type: str) -> None:
+def test_the_written_families_are_read(accepted: str, content_type: str) -> None:
     text, found = encoded(of_all_kinds(), accepted)
     assert found == content_type
     read = read_openmetrics if found == OPEN else read_text
@@ -52,7 +52,7 @@ def test_what_is_written_is_what_is_read(accepted: str, content_type: str) -> No
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r"), max_size=20))
-def test_whatever_a_model_is_called_its_label_says_so(name: str) -> None:
+def test_any_name_of_a_model_is_its_label(name: str) -> None:
     counter = Family("counter", "ringbatch_things", "Things.", ["model"])
     counter.add([name], 1)
     (family,) = read_text(encoded([counter], "")[0].decode())

@@ -17,7 +17,7 @@ from ringbatch.shm.forward_envelope import (
 ORIGIN = b"/v1/models/m:predict?a=b\nauthorization: x\nx-t: 1: 2\n"
 
 
-def test_what_is_sealed_can_be_opened() -> None:
+def test_an_encoded_envelope_can_be_decoded() -> None:
     payload = encode_envelope(ORIGIN, b'{"instances":', b',"a":\n\n[1]}') + b"[1,2]"
     assert payload[list_start(payload) :] == b"[1,2]"
     assert decode_envelope(payload) == Envelope(
@@ -43,7 +43,7 @@ def test_a_request_without_headers_is_one() -> None:
         (ORIGIN, b'{"instances":', b"}"),
     ],
 )
-def test_whatever_differs_makes_another_key(origin: bytes, opening: bytes, closing: bytes) -> None:
+def test_any_difference_makes_another_key(origin: bytes, opening: bytes, closing: bytes) -> None:
     usual = encode_envelope(ORIGIN, b'{"instances":', b',"a":1}')
     assert encode_envelope(origin, opening, closing)[:KEY_BYTES] != usual[:KEY_BYTES]
     assert encode_envelope(ORIGIN, b'{"instances":', b',"a":1}') == usual

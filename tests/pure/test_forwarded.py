@@ -94,7 +94,7 @@ def test_more_than_a_batch_takes_is_cut_and_every_part_is_sealed() -> None:
     ),
     st.booleans(),
 )
-def test_the_server_sees_the_request_whatever_way_it_was_read(
+def test_the_server_sees_the_request_on_either_way_of_reading(
     instances: list[Any], others: dict[str, Any], ascii_only: bool
 ) -> None:
     body = json.dumps({"instances": instances, **others}, ensure_ascii=ascii_only)
@@ -124,7 +124,7 @@ def test_the_server_sees_the_request_whatever_way_it_was_read(
         ('{"instances":[' + "[" * 600 + "]" * 600 + "]}", "can't unmarshal body: it is nested"),
     ],
 )
-def test_what_is_no_request_is_refused_before_it_joins_others(body: str, words: str) -> None:
+def test_an_invalid_request_is_refused_before_it_joins_others(body: str, words: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         REQUESTS.parse(body.encode())
     assert str(caught.value).startswith(words)
@@ -135,7 +135,7 @@ def test_a_picture_is_many_lists_and_no_deep_one() -> None:
     assert pieces(f'{{"instances": {picture}}}') == (b'{"instances":', picture, b"}")
 
 
-def test_what_came_before_is_no_word_for_what_comes_now() -> None:
+def test_earlier_requests_decide_nothing_about_later_ones() -> None:
     """The same beginning, and then each of what the quick way does not take."""
     for _ in range(2):
         assert pieces('{"instances":[1]}') == (b'{"instances":', "[1]", b"}")

@@ -62,7 +62,7 @@ def of(shape: list[int], datatype: str = "INT64", **more: Any) -> ModelSpec:
         ([-1, 2], [5, 6, 7], [1, 1, 2], [5, 6, 7]),
     ],
 )
-def test_an_input_has_the_shape_of_its_lists_or_what_it_fills(
+def test_an_input_has_the_shape_of_its_lists_or_fills_the_declared_one(
     shape: list[int], value: Any, found: list[int] | None, data: Any
 ) -> None:
     if found is None:
@@ -127,7 +127,7 @@ def test_other_members_are_parameters(body: Any, identity: Any, parameters: Any)
         ({"x": 5, "binary_data_output": True}, 'parameter "binary_data_output" is for /infer'),
     ],
 )
-def test_what_cannot_be_meant_is_refused(body: Any, text: str) -> None:
+def test_an_ambiguous_body_is_refused(body: Any, text: str) -> None:
     assert text in refused(body, of([]))
 
 

@@ -128,19 +128,19 @@ def messages(draw: st.DrawFn) -> bytes:
 
 
 @given(st.lists(messages(), min_size=1, max_size=12))
-def test_what_is_recalled_is_what_the_message_says(several: list[bytes]) -> None:
+def test_recalled_messages_equal_parsed_ones(several: list[bytes]) -> None:
     expect_no_difference([*several, *several])
 
 
 @given(st.lists(st.tuples(messages(), st.sampled_from([8, 9])), min_size=1, max_size=12))
-def test_what_is_recalled_before_a_tensor_came_is_what_the_head_says(
+def test_heads_recalled_before_a_tensor_came_equal_parsed_ones(
     several: list[tuple[bytes, int]],
 ) -> None:
     expect_no_difference_before_tensors([*several, *several])
 
 
 @given(st.data())
-def test_what_is_cut_in_a_known_message_is_noticed(data: st.DataObject) -> None:
+def test_a_cut_in_a_known_message_is_noticed(data: st.DataObject) -> None:
     message = bytearray(usual(bytes(8), b"abc", version=b"1"))
     at = data.draw(st.integers(0, len(message) - 1))
     message[at] = data.draw(st.integers(0, 255))
@@ -181,7 +181,7 @@ ODD = {
         field(NAME, b"m") + field(RAW, b"same") + field(INPUT, TENSOR) + field(UNKNOWN, end)
         for end in (b"same", b"else")
     ],
-    "what-ends-so-is-of-another": [
+    "a-similar-end-of-another": [
         field(NAME, b"m") + field(RAW, b"same") + field(UNKNOWN, field(RAW, end))
         for end in (b"same", b"else")
     ],
@@ -211,7 +211,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("case", ODD)
-def test_what_only_looks_alike_is_told_apart(case: str) -> None:
+def test_similar_messages_are_distinguished(case: str) -> None:
     expect_no_difference(ODD[case] * 2)
     expect_no_difference_before_tensors([(data, 8) for data in ODD[case]] * 2)
 

@@ -118,7 +118,7 @@ def test_every_choice_has_the_number_that_tritons_client_knows() -> None:
         assert numbers == {value.name: value.number for value in other.values}
 
 
-def test_every_method_takes_and_gives_what_tritons_client_expects() -> None:
+def test_every_method_has_the_messages_of_tritons_client() -> None:
     from tritonclient.grpc import service_pb2
 
     theirs = service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods_by_name
@@ -148,7 +148,7 @@ def compiled(folder: Path, output: Path) -> bytes:
 
 
 @exhaustive
-def test_the_descriptors_are_what_protoc_makes_of_the_proto_files(tmp_path: Path) -> None:
+def test_the_descriptors_are_those_that_protoc_makes_of_the_proto_files(tmp_path: Path) -> None:
     made = FileDescriptorSet.FromString(compiled(PROTOS, tmp_path / "messages.pb"))
     kept = FileDescriptorSet.FromString((PROTOS / "messages.pb").read_bytes())
     assert kept == made, "make messages.pb again: frontend/grpc/messages.py says how"

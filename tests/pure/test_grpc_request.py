@@ -201,7 +201,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_is_wrong_is_said(case: str) -> None:
+def test_a_fault_is_described(case: str) -> None:
     inputs, data, words = REFUSED[case]
     with pytest.raises(InvalidRequest) as refused:
         raw(ADDONE, inputs, *data)
@@ -215,7 +215,7 @@ def test_each_input_has_an_entry_of_its_own() -> None:
             raw(TWO, given, *entries)
 
 
-def test_what_is_remembered_of_a_request_is_not_its_id_nor_its_values() -> None:
+def test_a_remembered_request_has_neither_its_id_nor_its_values() -> None:
     """The same in front of other values, twice; then what differs in anything else."""
     read_raw = requests_of(ADDONE).read
 
@@ -476,7 +476,7 @@ def test_an_input_in_shared_memory_is_not_read_before_it_has_its_slot() -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_shared_memory_is_said(
+def test_a_fault_of_shared_memory_is_described(
     given: dict[str, Any], data: list[bytes], words: str
 ) -> None:
     request = inference("ModelInferRequest")(inputs=[given], raw_input_contents=data)

@@ -27,7 +27,7 @@ BY_STATUS = {
 
 
 @pytest.mark.parametrize("kind", RULES, ids=lambda kind: str(kind.__name__))
-def test_the_code_means_what_the_http_status_does(kind: type[errors.RequestError]) -> None:
+def test_the_code_has_the_meaning_of_the_http_status(kind: type[errors.RequestError]) -> None:
     code, text = grpc_status(kind())
     (name,) = [status.name for status in grpc.StatusCode if status.value[0] == code]
     assert name in BY_STATUS[RULES[kind].status]
@@ -57,7 +57,7 @@ def test_an_error_of_a_narrower_kind_has_the_code_of_its_base() -> None:
         (504, "DEADLINE_EXCEEDED"),
     ],
 )
-def test_a_model_server_says_itself_what_its_answer_means(status: int, name: str) -> None:
+def test_a_model_servers_status_decides_the_code(status: int, name: str) -> None:
     found = grpc_status(errors.ModelServerAnswered("busy", status))
     assert found == (grpc.StatusCode[name].value[0], "busy")
 
@@ -116,7 +116,7 @@ def test_reflection_gives_the_file_that_a_client_can_use(asked: dict[str, str]) 
         ({}, 3),
     ],
 )
-def test_reflection_says_what_there_is_not(asked: dict[str, Any], code: int) -> None:
+def test_reflection_reports_unknown_names(asked: dict[str, Any], code: int) -> None:
     error = ask(REFLECTION_SERVICES[1], **asked).error_response
     assert error.error_code == code
     assert error.error_message

@@ -47,7 +47,9 @@ def test_with_nobody_to_watch_there_is_nothing_to_look_at() -> None:
 
 
 @pytest.mark.parametrize("limit_s", [1, 2, 60])
-def test_who_moves_never_hangs_and_is_looked_at_no_more_than_twice_a_second(limit_s: int) -> None:
+def test_a_moving_process_never_hangs_and_is_looked_at_no_more_than_twice_a_second(
+    limit_s: int,
+) -> None:
     story, looks = Story(limit_s * S), 0
     while story.now_ns < 1100 * S:
         story.watch.record_progress(PID, story.now_ns // BEAT_NS * BEAT_NS)
@@ -60,7 +62,7 @@ def test_who_moves_never_hangs_and_is_looked_at_no_more_than_twice_a_second(limi
 
 @pytest.mark.parametrize("limit_s", [1, 2, 60])
 @pytest.mark.parametrize("phase", range(5))
-def test_who_stops_is_found_in_time_to_be_replaced_within_the_limit(
+def test_a_stopped_process_is_found_in_time_to_be_replaced_within_the_limit(
     limit_s: int, phase: int
 ) -> None:
     story = Story(limit_s * S)
@@ -71,7 +73,7 @@ def test_who_stops_is_found_in_time_to_be_replaced_within_the_limit(
     assert story.hung == [PID]
 
 
-def test_who_hangs_is_said_once() -> None:
+def test_a_hang_is_reported_once() -> None:
     story = Story()
     story.until(story.now_ns + 1000 * S)
     assert story.hung == [PID]
@@ -102,7 +104,7 @@ def test_where_the_watching_process_itself_was_stopped_nobody_hangs_for_it(stopp
         assert story.hung == [], phase
 
 
-def test_what_is_said_of_others_counts_for_nothing() -> None:
+def test_progress_of_others_counts_for_nothing() -> None:
     story = Story()
     story.step()
     story.watch.record_progress(OTHER, 1 << 60)

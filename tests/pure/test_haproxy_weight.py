@@ -63,7 +63,7 @@ def test_one_that_serves_gets_some_and_never_more_than_all(found: list[ModelLoad
 
 
 @given(models, slowdowns, queues)
-def test_who_is_slower_never_gets_more(found: ModelLoad, times: float, batches: float) -> None:
+def test_a_slower_engine_never_gets_more(found: ModelLoad, times: float, batches: float) -> None:
     pace = Pace(found.pace.slowdown * times, found.pace.batches + batches)
     slower = found._replace(pace=pace)
     assert slower.percent <= found.percent
@@ -83,7 +83,7 @@ def test_a_further_model_never_gets_it_more(found: ModelLoad, others: list[Model
         max_size=2,
     )
 )
-def test_whatever_the_reason_it_is_one_line(found: list[ModelLoad]) -> None:
+def test_any_reason_is_one_line(found: list[ModelLoad]) -> None:
     word_text = word(EngineLoad(draining=False, models=tuple(found)))
     assert word_text.endswith(b"\n")
     assert word_text.count(b"\n") == 1

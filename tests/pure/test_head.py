@@ -159,7 +159,7 @@ def test_a_head_with_bytes_put_into_it_is_left_or_still_ends_where_it_ends(
         (b"X-Request-Id:",),
     ],
 )
-def test_what_is_no_id_is_as_if_there_were_none(lines: tuple[bytes, ...]) -> None:
+def test_an_invalid_id_is_as_if_there_were_none(lines: tuple[bytes, ...]) -> None:
     found = HeadReader(LIMIT).read(head(*PLAIN, *lines))
     assert found is not None
     assert found.request_id == b""
@@ -175,7 +175,7 @@ def test_what_is_no_id_is_as_if_there_were_none(lines: tuple[bytes, ...]) -> Non
         ((b"Accept-Encoding: \xff",), None),
     ],
 )
-def test_what_a_client_accepts_is_read_where_answers_are_compressed(
+def test_accepted_codings_are_read_if_answers_are_compressed(
     lines: tuple[bytes, ...], coding: str | None
 ) -> None:
     text = head(*PLAIN, *lines)
@@ -185,7 +185,7 @@ def test_what_a_client_accepts_is_read_where_answers_are_compressed(
         assert compressing.read(text) == head_of(text)._replace(coding=coding)
 
 
-def test_who_refuses_plain_answers_is_left_where_answers_are_compressed() -> None:
+def test_a_head_that_refuses_plain_answers_is_left_if_answers_are_compressed() -> None:
     text = head(*PLAIN, b"Accept-Encoding: gzip, identity;q=0")
     assert HeadReader(LIMIT).read(text) == head_of(text)
     assert HeadReader(LIMIT, compress_answers=True).read(text) is None

@@ -78,7 +78,7 @@ VARIED = {
 
 
 @pytest.mark.parametrize("texts", VARIED.values(), ids=VARIED)
-def test_what_differs_from_request_to_request_is_parsed_once(texts: list[bytes]) -> None:
+def test_lines_that_differ_from_request_to_request_are_parsed_once(texts: list[bytes]) -> None:
     fresh = [HeadReader(LIMIT).read(text) for text in texts]
     assert None not in fresh
     reader = HeadReader(LIMIT)
@@ -103,7 +103,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("lines", OTHERS.values(), ids=OTHERS)
-def test_what_decides_how_a_request_is_served_is_parsed_each_time_that_it_differs(
+def test_lines_that_decide_the_way_of_serving_are_parsed_at_each_difference(
     lines: tuple[bytes, bytes],
 ) -> None:
     length = b"Content-Length: 1"
@@ -231,14 +231,14 @@ HEADS = st.lists(LINES, max_size=6).map(lambda lines: head(*PLAIN, *lines))
 
 
 @given(st.lists(HEADS, min_size=2, max_size=6))
-def test_what_was_read_before_changes_nothing(texts: list[bytes]) -> None:
+def test_heads_read_before_change_nothing(texts: list[bytes]) -> None:
     reader = HeadReader(LIMIT, compress_answers=True)
     found: list[RequestHead | None] = [reader.read(text) for text in texts]
     assert found == [HeadReader(LIMIT, compress_answers=True).read(text) for text in texts]
 
 
 @given(HEADS, st.data())
-def test_a_head_that_differs_in_some_lines_is_read_as_by_who_has_seen_no_other(
+def test_a_head_that_differs_in_some_lines_is_read_as_by_a_new_reader(
     text: bytes, data: st.DataObject
 ) -> None:
     reader = HeadReader(LIMIT)

@@ -118,7 +118,7 @@ def test_where_no_batch_is_finished_for_long_it_is_not_ready_until_one_is() -> N
     [(0, 2 * S, 2 * S), (2 * S, 100 * S, 20 * S), (20 * S, 60 * S, 60 * S)],
     ids=["limit", "usual", "slow"],
 )
-def test_what_is_long_depends_on_what_is_usual(
+def test_a_long_wait_is_relative_to_the_usual_cycle(
     cycle_ns: int, limit_ns: int, patience_ns: int
 ) -> None:
     patient = Patient()
@@ -180,7 +180,7 @@ def test_a_new_collector_with_an_idle_worker_finds_nobody_stuck() -> None:
     assert patient.complaint(21 * S) == ""
 
 
-def test_why_a_worker_cannot_be_started_is_said_while_no_other_holds_the_model() -> None:
+def test_the_reason_for_an_unstartable_worker_is_shown_while_no_other_holds_the_model() -> None:
     patient = Patient()
     patient.words[WORKER + WorkerWords.ERRNO] = errno.EMFILE
     assert patient.complaint(1) == ""
@@ -190,7 +190,7 @@ def test_why_a_worker_cannot_be_started_is_said_while_no_other_holds_the_model()
     assert patient.complaint(4) == "no worker holds it now"
 
 
-def test_why_no_collector_can_be_started_is_said() -> None:
+def test_the_reason_for_an_unstartable_collector_is_shown() -> None:
     patient = Patient()
     patient.words[HeaderWords.COLLECTOR_ERRNO] = errno.EAGAIN
     assert "no more processes are allowed" in patient.complaint(1)

@@ -20,7 +20,7 @@ def process(proc: Path, pid: int, user: int = 150, system: int = 50) -> None:
     (proc / str(pid) / "status").write_text(STATUS)
 
 
-def test_what_a_process_shares_is_not_its_own(tmp_path: Path) -> None:
+def test_shared_memory_of_a_process_is_not_its_own(tmp_path: Path) -> None:
     process(tmp_path, 7)
     assert usage(7, tmp_path) == Usage(3500 << 10, 2.0)
 
@@ -29,7 +29,7 @@ def test_a_process_that_has_ended_used_nothing(tmp_path: Path) -> None:
     assert usage(8, tmp_path) is None
 
 
-def test_the_tightest_limit_counts_and_what_is_cached_of_files_is_free(tmp_path: Path) -> None:
+def test_the_tightest_limit_counts_and_cached_files_are_free(tmp_path: Path) -> None:
     proc, cgroups = tmp_path / "proc", tmp_path / "cgroups"
     (proc / "self").mkdir(parents=True)
     (proc / "meminfo").write_text("MemTotal: 9000 kB\nMemAvailable:    8000 kB\n")
@@ -65,7 +65,7 @@ def test_cpu_time_counts_from_look_to_look() -> None:
     assert gauge.room([1, 2]) == Room(9, Cause.MEMORY)
 
 
-def test_what_starting_workers_of_others_will_take_is_taken() -> None:
+def test_memory_that_starting_workers_of_others_will_take_is_taken() -> None:
     used = {1: Usage(100 * MIB, 0.0), 2: Usage(300 * MIB, 0.0)}
     gauge = HostGauge(used.get, lambda: 1000 * MIB, lambda: 4.0)
     gauge.look(0, [1, 2])

@@ -68,7 +68,7 @@ def test_a_greeting_is_answered_with_settings_and_a_window() -> None:
 
 
 @pytest.mark.parametrize("sent", [b"GET / HTTP/1.1\r\n\r\n", b"X", b"PRI * HTTP/2.0\r\n\r\nSX"])
-def test_what_is_not_http2_ends_the_connection(sent: bytes) -> None:
+def test_bytes_that_are_not_http2_end_the_connection(sent: bytes) -> None:
     assert Served(b"").refused(sent) == PROTOCOL_ERROR
 
 
@@ -267,7 +267,7 @@ CLOSED = {
 
 
 @pytest.mark.parametrize("case", CLOSED)
-def test_what_may_come_on_a_stream_that_was_answered(case: str) -> None:
+def test_frames_on_an_answered_stream(case: str) -> None:
     sent, code = CLOSED[case]
     served = Served()
     served.connection.answer(served.one(call(1)), HEAD, b"a", TRAILERS)
@@ -279,7 +279,7 @@ def test_what_may_come_on_a_stream_that_was_answered(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", CLOSED)
-def test_what_may_come_on_a_stream_that_its_client_has_ended(case: str) -> None:
+def test_frames_on_a_stream_that_its_client_has_ended(case: str) -> None:
     sent, code = CLOSED[case]
     served = Served()
     stream = served.one(call(1))
@@ -293,7 +293,7 @@ def test_what_may_come_on_a_stream_that_its_client_has_ended(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", CLOSED)
-def test_what_may_come_on_a_stream_that_its_client_has_reset(case: str) -> None:
+def test_frames_on_a_stream_that_its_client_has_reset(case: str) -> None:
     sent, code = CLOSED[case]
     served = Served()
     served.receive(headers(1) + frame(RST_STREAM, 0, 1, WORD))
@@ -315,7 +315,7 @@ def test_what_may_come_on_a_stream_that_its_client_has_reset(case: str) -> None:
         data(2, b"x"),
     ],
 )
-def test_what_may_not_come_on_a_stream_that_has_not_begun(sent: bytes) -> None:
+def test_a_frame_on_a_stream_that_has_not_begun_is_an_error(sent: bytes) -> None:
     assert Served().refused(sent) == PROTOCOL_ERROR
 
 
@@ -365,7 +365,7 @@ WRONG_FRAMES = {
 
 
 @pytest.mark.parametrize("case", WRONG_FRAMES)
-def test_what_ends_a_connection(case: str) -> None:
+def test_a_wrong_frame_ends_a_connection(case: str) -> None:
     sent, code = WRONG_FRAMES[case]
     served = Served()
     stream = served.one(headers(1))
@@ -374,7 +374,7 @@ def test_what_ends_a_connection(case: str) -> None:
     assert served.receive(call(3)) == []
 
 
-def test_what_nobody_knows_is_read_over() -> None:
+def test_unknown_frames_and_settings_are_ignored() -> None:
     served = Served()
     served.receive(frame(0x42, 0xFF, 7, b"new") + frame(SETTINGS, 0, 0, b"\x12\x34" + bytes(4)))
     assert served.one(call(1)).ended
@@ -389,7 +389,7 @@ def test_pings_and_settings_are_answered() -> None:
     ]
 
 
-def test_a_server_that_leaves_serves_what_was_sent_before_its_client_knew() -> None:
+def test_a_leaving_server_serves_requests_sent_before_its_client_knew() -> None:
     served = Served()
     served.receive(call(1))
     served.connection.leave()
@@ -421,7 +421,7 @@ LATE_FRAMES = {
 
 
 @pytest.mark.parametrize("case", LATE_FRAMES)
-def test_what_comes_on_streams_behind_the_last_is_read_over(case: str) -> None:
+def test_frames_on_streams_behind_the_last_are_ignored(case: str) -> None:
     """The client had sent it before it knew (6.8)."""
     served = Served()
     stream = served.one(call(1))

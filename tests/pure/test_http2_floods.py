@@ -44,7 +44,7 @@ FLOODS = {
 
 
 @pytest.mark.parametrize("case", FLOODS)
-def test_much_of_what_leads_to_nothing_ends_the_connection(case: str) -> None:
+def test_a_flood_of_useless_frames_ends_the_connection(case: str) -> None:
     served = Served()
     served.receive(headers(1) + headers(3) + frame(RST_STREAM, 0, 3, WORD))
     few = FLOODS[case] * (MOST // 20)
@@ -210,7 +210,7 @@ def test_windows_of_many_streams_cost_more() -> None:
     assert costs(1024) == costs(1) + 2 * 1024 // STREAMS
 
 
-def test_of_a_setting_that_is_said_twice_the_last_one_holds() -> None:
+def test_of_a_repeated_setting_the_last_one_holds() -> None:
     served = Served()
     stream = served.one(call(1))
     first, last = settings(window=0)[9:], settings(window=3)[9:]
@@ -219,7 +219,7 @@ def test_of_a_setting_that_is_said_twice_the_last_one_holds() -> None:
     assert served.sent_frames()[-1].payload == b"ans"
 
 
-def test_who_is_served_may_send_what_serving_takes() -> None:
+def test_a_served_client_may_send_the_frames_that_serving_takes() -> None:
     """A window and a ping with each call, and every third is taken back."""
     served = Served()
     for turn, number in enumerate(range(1, TIMES, 2)):

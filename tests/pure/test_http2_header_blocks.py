@@ -62,7 +62,7 @@ def test_a_block_without_an_end_ends_the_connection(piece: bytes) -> None:
 
 
 @pytest.mark.parametrize("wrong", [b"\xff\xff\xff\xff\xff\xff", b"\x80", b"\xbe", b"\0\x05ab"])
-def test_what_is_no_block_ends_the_connection(wrong: bytes) -> None:
+def test_an_invalid_block_ends_the_connection(wrong: bytes) -> None:
     assert Served().refused(headers(1, 0, wrong)) == COMPRESSION_ERROR
 
 
@@ -72,7 +72,7 @@ def test_a_block_that_grows_beyond_measure_ends_the_connection() -> None:
     assert Served().refused(sent) == COMPRESSION_ERROR
 
 
-def test_the_same_bytes_mean_what_the_table_says() -> None:
+def test_the_same_bytes_have_the_meaning_of_the_table() -> None:
     """Remembered blocks are not used beyond a change of the table."""
     served, encoder = Served(), Encoder()
     paths = [b"/a", b"/a", b"/b", b"/b", b"/a", b"/a"]

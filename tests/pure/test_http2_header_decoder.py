@@ -128,7 +128,7 @@ def test_every_block_is_read_as_the_package_reads_it(several: list[bytes]) -> No
 @given(
     st.lists(st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(VALUES[:-2]))), max_size=6)
 )
-def test_what_an_encoder_writes_is_what_is_read(several: list[Fields]) -> None:
+def test_an_encoders_headers_are_read(several: list[Fields]) -> None:
     encoder, decoder = Encoder(), HeaderDecoder()
     written = [encoder.encode(wanted) for wanted in several]
     assert [decoder.decode(block) for block in written] == several
@@ -136,7 +136,7 @@ def test_what_an_encoder_writes_is_what_is_read(several: list[Fields]) -> None:
 
 
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=3))
-def test_whatever_comes_is_read_alike(several: list[bytes]) -> None:
+def test_any_blocks_are_read_alike(several: list[bytes]) -> None:
     both(several)
 
 
@@ -158,7 +158,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("block", FAULTS.values(), ids=FAULTS)
-def test_what_is_no_block_is_a_fault(block: bytes) -> None:
+def test_an_invalid_block_is_a_fault(block: bytes) -> None:
     with pytest.raises(ConnectionFault) as caught:
         HeaderDecoder().decode(block)
     assert caught.value.code == COMPRESSION_ERROR

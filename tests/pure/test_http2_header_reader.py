@@ -220,7 +220,7 @@ def heads_of_a_client(draw: st.DrawFn) -> list[bytes]:
 
 
 @given(heads_of_a_client())
-def test_what_was_read_before_changes_nothing(blocks: list[bytes]) -> None:
+def test_blocks_read_before_change_nothing(blocks: list[bytes]) -> None:
     found = asked(Heads(), blocks, remembers=True)
     assert found == asked(Heads(), blocks, remembers=False)
 
@@ -236,7 +236,7 @@ REST = {
 
 
 @pytest.mark.parametrize("rest", REST.values(), ids=REST)
-def test_what_stands_behind_a_known_beginning_is_read_as_in_any_block(rest: bytes) -> None:
+def test_bytes_behind_a_known_beginning_are_read_as_in_any_block(rest: bytes) -> None:
     blocks = written([*KNOWN, USUAL], "repeated")
     blocks += [blocks[-1] + rest] * 2 + written([*KNOWN, [*USUAL, trace(1)]], "repeated")[-1:]
     found = asked(Heads(), blocks, remembers=True)

@@ -156,7 +156,7 @@ def test_a_frame_lands_as_it_comes() -> None:
     assert not stream.pieces
 
 
-def test_what_is_left_of_a_frame_whose_stream_is_gone_is_passed_over() -> None:
+def test_the_rest_of_a_frame_whose_stream_is_gone_is_passed_over() -> None:
     served, stream = landing()
     pour(served, data(1, PIECE)[:5000])
     assert stream.sink is not None
@@ -168,7 +168,7 @@ def test_what_is_left_of_a_frame_whose_stream_is_gone_is_passed_over() -> None:
     assert not served.connection.over
 
 
-def test_what_lands_when_a_sink_is_taken_away_is_kept_as_a_piece() -> None:
+def test_bytes_in_a_sink_that_is_taken_away_are_kept_as_a_piece() -> None:
     served, stream = landing()
     sent = data(1, PIECE)
     pour(served, sent[:5000])
@@ -177,7 +177,7 @@ def test_what_lands_when_a_sink_is_taken_away_is_kept_as_a_piece() -> None:
     assert b"".join(stream.pieces) == PIECE[5000 - 9 :]
 
 
-def test_what_lands_is_read_on_by_either_way() -> None:
+def test_a_body_that_lands_in_a_sink_is_continued_on_either_way() -> None:
     served, stream = landing()
     sent = data(1, PIECE) + headers(3, END_STREAM)
     pour(served, sent[:5000])
@@ -187,7 +187,7 @@ def test_what_lands_is_read_on_by_either_way() -> None:
     assert bytes(stream.sink[: len(PIECE)]) == PIECE
 
 
-def test_what_lands_keeps_to_the_windows() -> None:
+def test_landing_bytes_keep_to_the_windows() -> None:
     served, stream = landing()
     stream.sink = memoryview(bytearray(2 * STREAM_ROOM))
     for _ in range(STREAM_ROOM // len(PIECE)):
@@ -202,7 +202,7 @@ def test_what_lands_keeps_to_the_windows() -> None:
     assert list(served.connection.streams) == [3]
 
 
-def test_what_lands_keeps_to_the_window_of_the_connection() -> None:
+def test_landing_bytes_keep_to_the_window_of_the_connection() -> None:
     served, _ = landing()
     core = served.connection
     core.most_waiting_bytes = -1  # so that no room is given back
@@ -219,7 +219,7 @@ def test_what_lands_keeps_to_the_window_of_the_connection() -> None:
 
 
 @pytest.mark.parametrize(("size", "flags"), [(5, 0), (3, END_STREAM)])
-def test_what_lands_is_as_much_as_was_said(size: int, flags: int) -> None:
+def test_landing_bytes_keep_to_the_announced_length(size: int, flags: int) -> None:
     served, stream = landing()
     stream.body_left = 4
     pour(served, data(1, bytes(size), flags))

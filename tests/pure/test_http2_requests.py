@@ -61,12 +61,12 @@ BAD_FIELDS = {
 
 
 @pytest.mark.parametrize("fields", GOOD_FIELDS)
-def test_what_a_request_may_say(fields: list[tuple[bytes, bytes]]) -> None:
+def test_allowed_fields_of_a_request(fields: list[tuple[bytes, bytes]]) -> None:
     assert Served().one(headers(1, END_STREAM, block(fields=fields))).ended
 
 
 @pytest.mark.parametrize("case", BAD_FIELDS)
-def test_what_no_request_may_say(case: str) -> None:
+def test_forbidden_fields_of_a_request(case: str) -> None:
     served = Served()
     assert served.reset(headers(1, 0, block(fields=BAD_FIELDS[case]))) == (1, PROTOCOL_ERROR)
     assert served.connection.streams == {}
@@ -74,7 +74,7 @@ def test_what_no_request_may_say(case: str) -> None:
 
 
 @pytest.mark.parametrize("size", [3, 5])
-def test_a_body_has_the_length_that_was_said(size: int) -> None:
+def test_a_body_has_its_announced_length(size: int) -> None:
     served = Served()
     head = headers(1, 0, block((b"content-length", b"4")))
     assert served.reset(head + data(1, bytes(size), END_STREAM)) == (1, PROTOCOL_ERROR)
@@ -84,7 +84,7 @@ def test_a_body_has_the_length_that_was_said(size: int) -> None:
     assert served.one(head + data(5, bytes(4), END_STREAM)).ended
 
 
-def test_a_length_that_is_said_twice_is_passed_on_once() -> None:
+def test_a_repeated_length_is_passed_on_once() -> None:
     length = (b"content-length", b"4")
     found = request_of([*USUAL, length, (b"x", b"1"), length])
     assert (found.fields, found.content_length) == ([length, (b"x", b"1")], 4)

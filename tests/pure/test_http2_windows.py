@@ -139,7 +139,7 @@ def test_a_window_that_grows_too_large_ends_the_stream() -> None:
     assert served.refused(settings(window=1 << 17)) == FLOW_CONTROL_ERROR
 
 
-def test_a_client_may_send_what_there_is_room_for_and_no_more() -> None:
+def test_a_client_may_send_as_much_as_there_is_room_for_and_no_more() -> None:
     served = Served()
     stream = served.one(headers(1))
     piece = data(1, bytes(1 << 14))
@@ -161,7 +161,7 @@ def test_room_is_given_back_as_bytes_are_taken() -> None:
     assert sum(given) >= (200 << 14) - STREAM_ROOM
 
 
-def test_room_of_the_connection_comes_back_whoever_is_slow() -> None:
+def test_room_of_the_connection_comes_back_beside_slow_streams() -> None:
     served = Served()
     # There are many streams, and no service takes their bodies.
     for number in range(1, 2 * (3 * CONNECTION_ROOM // STREAM_ROOM), 2):
@@ -175,7 +175,7 @@ def test_room_of_the_connection_comes_back_whoever_is_slow() -> None:
     assert sum(given) >= 2 * CONNECTION_ROOM
 
 
-def test_what_waits_counts_until_the_last_of_it_is_sent() -> None:
+def test_waiting_bytes_count_until_the_last_of_them_are_sent() -> None:
     served = Served(PREFACE + settings(window=10))
     core = served.connection
     streams = [served.one(call(number)) for number in (1, 3, 5)]
@@ -208,7 +208,7 @@ def test_several_of_the_largest_answers_may_wait() -> None:
     assert (stream.gone, core.full) == (True, False)
 
 
-def test_who_is_to_take_answers_first_gets_no_more_room_to_send() -> None:
+def test_a_client_that_must_first_take_answers_gets_no_more_room_to_send() -> None:
     served = Served(PREFACE + settings(window=0))
     core = served.connection
     core.most_waiting_bytes = 1
@@ -241,7 +241,7 @@ def test_room_comes_back_as_answers_are_taken() -> None:
     assert (given.stream, int.from_bytes(given.payload) >= CONNECTION_ROOM // 2) == (0, True)
 
 
-def test_who_sends_more_than_the_connection_has_room_for_is_ended(
+def test_a_client_that_exceeds_the_connections_room_is_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # The window comes back so soon that no client can overrun it.
@@ -265,7 +265,7 @@ def test_nothing_of_a_body_is_sent_while_the_socket_is_full() -> None:
     assert stream.gone
 
 
-def test_a_client_that_wants_a_small_table_is_told_that_there_is_none() -> None:
+def test_a_client_that_wants_a_small_table_learns_that_there_is_none() -> None:
     served = Served(PREFACE + settings(table=0))
     for number in (1, 3):
         served.connection.answer(served.one(call(number)), HEAD, b"a", TRAILERS)

@@ -146,7 +146,7 @@ def test_both_have_one_large_shared_memory(manifest: Any) -> None:
         assert container["volumeMounts"] == [{"name": volume["name"], "mountPath": "/dev/shm"}]
 
 
-def test_the_model_server_outlives_what_is_left_to_be_asked(manifest: Any) -> None:
+def test_the_model_server_outlives_the_last_requests_to_it(manifest: Any) -> None:
     server_s, batcher_s = (
         int(found["lifecycle"]["preStop"]["exec"]["command"][1]) for found in containers(manifest)
     )

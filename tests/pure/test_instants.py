@@ -46,7 +46,7 @@ class InstantsMachine(RuleBasedStateMachine):
 TestInstants = InstantsMachine.TestCase
 
 
-def test_what_no_longer_holds_does_not_pile_up() -> None:
+def test_outdated_instants_do_not_pile_up() -> None:
     instants = Instants()
     for number in range(10):
         instants.put(number, 1)

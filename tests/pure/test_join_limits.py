@@ -46,7 +46,7 @@ def test_rows_begin_in_their_order_as_far_as_they_fit(
 
 
 @given(COSTS, st.integers(0, 40), st.integers(0, 40), st.integers(0, 5))
-def test_what_begins_never_costs_too_much_and_never_less_than_it_could(
+def test_beginning_rows_never_cost_too_much_and_never_less_than_possible(
     costs: list[int], live: int, most_cost: int, most_joining: int
 ) -> None:
     count = beginning(costs, live, most_cost, most_joining)
@@ -92,7 +92,7 @@ def test_how_many_rows_a_worker_can_hold(
 
 
 @given(COSTS, COSTS, st.integers(1, 40), st.floats(0.01, 20))
-def test_a_worker_can_hold_what_it_holds(
+def test_a_worker_can_hold_its_present_rows(
     live: list[int], waiting: list[int], most_cost: int, mean: float
 ) -> None:
     most = most_rows(live, waiting, most_cost, mean)

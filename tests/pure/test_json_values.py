@@ -21,7 +21,7 @@ values = st.recursive(
 
 
 @given(st.lists(values | st.text(), min_size=1, max_size=10))
-def test_what_goes_in_comes_out_in_parts_under_the_cap(instances: list[Any]) -> None:
+def test_decoded_values_equal_the_encoded_ones_in_parts_under_the_cap(instances: list[Any]) -> None:
     parts = MINE.parse(instances)
     assert all(1 <= part.rows <= 3 for part in parts)
     assert [len(json.loads(bytes(part.payload))) for part in parts] == [part.rows for part in parts]
@@ -39,7 +39,7 @@ def test_what_goes_in_comes_out_in_parts_under_the_cap(instances: list[Any]) -> 
         ([{1, 2}], "cannot be written as JSON: Object of type set"),
     ],
 )
-def test_what_is_no_list_of_values_is_refused_in_words(inputs: Any, words: str) -> None:
+def test_an_invalid_list_of_values_is_refused_in_words(inputs: Any, words: str) -> None:
     with pytest.raises(InvalidRequest, match=words):
         MINE.parse(inputs)
 

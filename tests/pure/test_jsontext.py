@@ -206,7 +206,7 @@ def test_it_does_not_where_it_may_be_another_or_too_deep(value: str) -> None:
 
 
 @given(st.recursive(st.just("],["), lambda inner: st.lists(inner, max_size=3), max_leaves=600))
-def test_what_is_nested_too_deep_is_always_seen(value: Any) -> None:
+def test_a_nesting_that_is_too_deep_is_always_seen(value: Any) -> None:
     text = json.dumps(value, separators=(",", ":"))
     for _ in range(MAX_NESTING):
         text = f"[{text},[]]"

@@ -23,7 +23,7 @@ def message(*tensors: bytes, **fields: Any) -> bytes:
 
 
 @given(st.text(max_size=300), st.text(max_size=9), st.integers(0, 300), st.booleans())
-def test_what_stands_before_the_tensor_is_the_request_without_it(
+def test_the_bytes_before_the_tensor_are_the_request_without_it(
     identity: str, version: str, more: int, outputs: bool
 ) -> None:
     fields: dict[str, Any] = {"id": identity, "model_version": version}
@@ -67,6 +67,6 @@ def test_other_messages_go_the_usual_way(data: bytes, message_bytes: int | None)
 
 
 @given(st.binary(max_size=200), st.integers(0, 1 << 33))
-def test_whatever_comes_is_read_without_an_error(data: bytes, message_bytes: int) -> None:
+def test_any_bytes_are_read_without_an_error(data: bytes, message_bytes: int) -> None:
     span = tensor_span(data, message_bytes)
     assert span is None or span.start + span.size == message_bytes

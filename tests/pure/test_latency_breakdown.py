@@ -63,12 +63,12 @@ def test_a_request_that_came_at_once_took_no_time_to_read() -> None:
     assert breakdown(0, 100, stamps(), 172 * MS).read == 0
 
 
-def test_of_what_was_in_no_slot_only_the_whole_is_known() -> None:
+def test_a_request_without_a_slot_has_only_a_total() -> None:
     found = breakdown(90, 100, None, 150)
     assert (found.read, found.wait, found.total, found.reason) == (10, 50, 60, "")
 
 
-def test_what_expired_in_its_queue_has_waited_there() -> None:
+def test_a_request_that_expired_in_its_queue_has_waited_there() -> None:
     expired = stamps(
         batch=0, batch_rows=0, began_ns=0, gathered_ns=0, ran_ns=0, attempts=0, dispatched_ns=0
     )
@@ -77,7 +77,7 @@ def test_what_expired_in_its_queue_has_waited_there() -> None:
     assert found.reason == ""
 
 
-def test_what_was_taken_up_and_not_run_was_being_gathered() -> None:
+def test_a_request_that_was_taken_up_and_not_run_was_being_gathered() -> None:
     found = breakdown(0, 100 * MS, stamps(gathered_ns=0, ran_ns=0), 171 * MS)
     assert (found.gather, found.run, found.scatter) == (0, 0, 50 * MS)
 
@@ -99,7 +99,7 @@ def test_a_request_that_expired_in_its_queue_has_a_share_too() -> None:
 
 
 @given(st.lists(st.integers(0, 1 << 62), min_size=7, max_size=7))
-def test_the_phases_add_up_whatever_a_worker_says(instants: list[int]) -> None:
+def test_the_phases_add_up_for_any_stamps_of_a_worker(instants: list[int]) -> None:
     *own, one, other = instants
     accepted, ended = sorted((one, other))
     names = ("dispatched_ns", "began_ns", "gathered_ns", "ran_ns", "finished_ns")
@@ -148,5 +148,5 @@ def test_the_header_has_the_copies_of_a_device_behind_gather() -> None:
     assert "copy" not in header(found._replace(copy=0), "a-b")
 
 
-def test_of_no_batch_nothing_is_said() -> None:
+def test_a_request_without_a_batch_has_no_batch_fields() -> None:
     assert header(breakdown(0, 0, None, 5 * MS), "") == "wait;dur=5.000, total;dur=5.000"

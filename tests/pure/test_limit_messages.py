@@ -106,7 +106,7 @@ OF_REQUESTS: dict[str, tuple[RequestError, str]] = {
         "so many requests wait that an answer would take 0.042 s, too long for the 0.01 s it asked "
         "for",
     ),
-    "a wait beyond what is left": (
+    "a wait beyond the time left": (
         too_long_a_wait(7 * S, S // 3, 5 * S, 5 * S),
         "so many requests wait that an answer would take 7.0 s, too long for the 0.333 s that are "
         "left of timeout_s = 5",
@@ -137,12 +137,12 @@ OF_REQUESTS: dict[str, tuple[RequestError, str]] = {
 
 
 @pytest.mark.parametrize(("message", "words"), OF_MODELS.values(), ids=OF_MODELS)
-def test_what_limits_a_model_is_named(message: str, words: str) -> None:
+def test_the_limit_of_a_model_is_named(message: str, words: str) -> None:
     assert message == words
 
 
 @pytest.mark.parametrize(("error", "words"), OF_REQUESTS.values(), ids=OF_REQUESTS)
-def test_what_limits_a_request_is_named(error: RequestError, words: str) -> None:
+def test_the_limit_of_a_request_is_named(error: RequestError, words: str) -> None:
     assert str(error) == words
 
 

@@ -178,7 +178,7 @@ def test_requests_that_come_by_chance_are_answered_as_soon_as_without(per_s: int
 
 
 @pytest.mark.parametrize("fixed_ns", [2 * MS, 5 * MS, 50 * MS])
-def test_no_batch_waits_longer_than_half_of_what_it_saves(fixed_ns: int) -> None:
+def test_no_batch_waits_longer_than_half_of_its_saving(fixed_ns: int) -> None:
     gone: Iterator[bool] = iter([False] * 2_000)
     chance = random.Random(3)
 
@@ -215,7 +215,7 @@ def test_the_fixed_cost_is_where_the_line_begins() -> None:
     assert costs.fixed_ns == pytest.approx(3_000, abs=1)
 
 
-def test_of_one_size_nobody_can_tell_what_is_fixed() -> None:
+def test_one_size_alone_gives_no_fixed_cost() -> None:
     costs = RunCosts()
     for _ in range(5):
         costs.ran(8, 10 * MS)

@@ -68,7 +68,7 @@ def test_a_port_that_somebody_shares_with_others_is_in_use_all_the_same() -> Non
             listen_all("127.0.0.1", other.getsockname()[1], 2)
 
 
-def test_a_held_port_is_refused_to_others_and_shared_with_those_who_know() -> None:
+def test_a_held_port_is_refused_to_others_and_shared_with_its_own_listeners() -> None:
     with hold("127.0.0.1", 0) as held:
         port = held.getsockname()[1]
         with pytest.raises(ConnectionRefusedError):
@@ -86,7 +86,7 @@ def test_a_held_port_is_refused_to_others_and_shared_with_those_who_know() -> No
                     assert address == client.getsockname()
 
 
-def test_what_lingers_of_a_frontend_for_grpc_keeps_nobody_from_its_port() -> None:
+def test_a_lingering_socket_of_a_grpc_frontend_keeps_nobody_from_its_port() -> None:
     with hold("127.0.0.1", 0) as held:
         port = held.getsockname()[1]
         with listen_for_grpc(f"127.0.0.1:{port}") as listener:
@@ -209,14 +209,14 @@ def test_closed_to_newcomers_it_keeps_the_connections_it_has(refused: tuple[int,
         assert late.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ECONNREFUSED
 
 
-def test_where_the_kernel_refuses_everything_that_is_said_and_not_raised() -> None:
+def test_a_kernel_that_refuses_everything_is_reported_without_an_error() -> None:
     with listen("127.0.0.1", 0) as listener:
         refusing = Refusing(listener, BIND_TO_INTERFACE, ATTACH_FILTER)
         assert not close_to_newcomers(cast(socket.socket, refusing))
         assert refusing.asked == [BIND_TO_INTERFACE, ATTACH_FILTER]
 
 
-def test_who_connects_to_another_port_or_by_another_protocol_is_told_apart() -> None:
+def test_clients_of_other_ports_and_protocols_are_distinguished() -> None:
     with ExitStack() as stack:
         listeners = [stack.enter_context(listen(host, 0)) for host in hosts()]
         for listener in listeners:
@@ -228,7 +228,7 @@ def test_who_connects_to_another_port_or_by_another_protocol_is_told_apart() -> 
             assert not half_open({1})
 
 
-def test_nobody_is_waited_for_who_cannot_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_that_cannot_be_seen_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(ports: object) -> list[bytes]:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 

@@ -22,7 +22,7 @@ HELD = {"name": "m", "max_batch_size": 8, "platform": "python", "parameters": {}
         ({"config": '{"parameters":{}}'}, None),
     ],
 )
-def test_the_largest_batch_counts_and_what_holds_is_passed_over(
+def test_the_largest_batch_counts_and_unchanged_settings_are_passed_over(
     parameters: dict[str, Any], expected: int | None
 ) -> None:
     assert largest_batch("m", parameters, HELD) == expected

@@ -19,8 +19,8 @@ NS = st.integers(1, 1000)
         pytest.param(119, [100], 10, 20, 120, id="it runs longer than others, a little"),
         pytest.param(120, [100], 10, 20, None, id="it runs too long to be waited for"),
         pytest.param(109, [], 10, 20, None, id="none is busy here"),
-        pytest.param(109, [100], 0, 20, None, id="nobody knows what it takes here"),
-        pytest.param(109, [100], 10, 0, None, id="nobody knows what it takes elsewhere"),
+        pytest.param(109, [100], 0, 20, None, id="no batch time is known here"),
+        pytest.param(109, [100], 10, 0, None, id="no batch time is known elsewhere"),
         pytest.param(109, [100], 10, 10, None, id="it takes the same"),
         pytest.param(109, [100], 20, 10, None, id="elsewhere is the quicker one"),
         pytest.param(109, [100, 108], 10, 20, 128, id="another one goes on beyond that"),
@@ -49,7 +49,7 @@ def test_it_waits_only_for_a_sooner_answer_and_not_for_ever(
         assert hold_until(now_ns + later_ns, began_ns, sides) is None
 
 
-def test_what_batches_take_is_followed_on_each_side() -> None:
+def test_batch_times_are_followed_on_each_side() -> None:
     sides = LocalRemoteTimes()
     sides.ran(800, 0, 800, remote=True)
     assert (sides.local_ns, sides.remote_ns) == (0, 800)

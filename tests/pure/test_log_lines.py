@@ -40,7 +40,7 @@ def caught() -> Any:
         return sys.exc_info()
 
 
-def test_a_line_of_text_says_when_who_how_severe_and_what() -> None:
+def test_a_line_of_text_has_time_role_level_and_message() -> None:
     line = LineFormatter("worker m 0").format(record("took %d s", 5, level=logging.WARNING))
     assert line.startswith("1970-01-0")
     assert line.endswith(f" ringbatch worker m 0 [{os.getpid()}] WARNING took 5 s")
@@ -151,7 +151,9 @@ def test_a_value_cannot_pass_for_a_field_of_its_own(value: str) -> None:
         assert shown.isascii()
 
 
-def test_the_journal_is_told_by_the_device_and_inode_of_the_descriptor(tmp_path: Path) -> None:
+def test_the_journal_is_recognised_by_the_device_and_inode_of_the_descriptor(
+    tmp_path: Path,
+) -> None:
     with open(tmp_path / "log", "w") as file:
         found = os.fstat(file.fileno())
         right = {"JOURNAL_STREAM": f"{found.st_dev}:{found.st_ino}"}

@@ -12,7 +12,7 @@ def test_nothing_is_known_at_first() -> None:
     assert not cap.fitted(1 << 13)
 
 
-def test_what_ran_out_is_run_by_halves_from_then_on() -> None:
+def test_a_size_that_ran_out_is_run_by_halves_from_then_on() -> None:
     cap = MemoryCap()
     cap.ran_out(32)
     assert (cap.rows, cap.allows(16), cap.allows(17)) == (16, True, False)
@@ -122,5 +122,5 @@ def test_libraries_say_in_many_ways_that_memory_is_used_up(error: Exception) -> 
 
 
 @pytest.mark.parametrize("error", OTHER_FAILURES.values(), ids=OTHER_FAILURES.keys())
-def test_what_a_client_may_have_written_says_nothing(error: Exception) -> None:
+def test_an_error_that_a_client_may_have_caused_proves_nothing(error: Exception) -> None:
     assert not ran_out_of_memory(error)

@@ -99,7 +99,7 @@ def ends() -> Iterator[tuple[ControlSocket, socket.socket]]:
     theirs.close()
 
 
-def test_what_one_end_sends_the_other_receives(
+def test_a_message_of_one_end_reaches_the_other(
     ends: tuple[ControlSocket, socket.socket],
 ) -> None:
     control, theirs = ends
@@ -131,7 +131,7 @@ def test_a_message_that_comes_in_pieces_is_received_whole(
     sender.join()
 
 
-def test_what_is_not_expected_is_named(ends: tuple[ControlSocket, socket.socket]) -> None:
+def test_an_unexpected_message_is_named(ends: tuple[ControlSocket, socket.socket]) -> None:
     control, theirs = ends
     theirs.sendall(encode(ReadTable()))
     with pytest.raises(MalformedMessage, match="ReadTable"):

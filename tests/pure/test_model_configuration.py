@@ -27,7 +27,9 @@ def test_tensors_are_without_the_batch_dimension() -> None:
 @pytest.mark.parametrize(
     ("policy", "size", "delay_us"), [("eager", 8, 0), ("fixed", 8, 5000), ("fixed", 1, None)]
 )
-def test_batches_are_told_of_where_there_are_any(policy: str, size: int, delay_us: Any) -> None:
+def test_batching_is_described_for_a_model_with_batches(
+    policy: str, size: int, delay_us: Any
+) -> None:
     model = spec(0, [X], [X], max_batch_size=size, policy=policy, max_latency_ns=5_000_000)
     batching = model_configuration(model).get("dynamic_batching")
     assert (batching and batching["max_queue_delay_microseconds"]) == delay_us
@@ -44,7 +46,7 @@ def test_batches_are_told_of_where_there_are_any(policy: str, size: int, delay_u
         ([16], "FORMAT_NONE"),
     ],
 )
-def test_pictures_are_told_of_where_a_shape_is_one(shape: list[int], expected: str) -> None:
+def test_pictures_are_recognised_by_their_shape(shape: list[int], expected: str) -> None:
     (found,) = model_configuration(spec(0, [Tensor("x", "FP32", shape)], [X]))["input"]
     assert found["format"] == expected
 

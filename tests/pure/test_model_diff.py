@@ -117,7 +117,7 @@ def test_a_setting_is_changed_live_or_by_loading_anew(key: str) -> None:
         assert change == Change("m", load=(new,))
 
 
-def test_what_has_not_changed_is_left_alone_unless_its_file_has() -> None:
+def test_an_unchanged_model_is_left_alone_unless_its_file_has_changed() -> None:
     assert compare([BASE], [BASE], same_files) == []
     assert compare([BASE], [BASE], other_files) == [Change("m", load=(BASE,))]
 
@@ -140,7 +140,7 @@ def test_what_has_not_changed_is_left_alone_unless_its_file_has() -> None:
         ({"runtime": "ray"}, {"workers": 3}, False),
     ],
 )
-def test_what_workers_know_from_the_start_is_told_to_new_ones(
+def test_settings_that_workers_read_at_the_start_need_new_ones(
     old: dict[str, Any], new: dict[str, Any], loads: bool
 ) -> None:
     before = changed(**old)
@@ -171,7 +171,7 @@ sets_of_models = st.lists(models, max_size=4, unique_by=lambda m: (m.name, m.ver
 
 
 @given(sets_of_models, sets_of_models)
-def test_the_changes_lead_from_what_serves_to_what_is_wanted(
+def test_the_changes_lead_from_the_serving_models_to_the_wanted_ones(
     serving: list[ModelConfig], wanted: list[ModelConfig]
 ) -> None:
     found = {(model.name, model.version): model for model in serving}

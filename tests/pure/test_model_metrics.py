@@ -64,9 +64,7 @@ def test_each_kind_counts_as_its_name_says(book: Book) -> None:
 @pytest.mark.parametrize(
     "value", ["text", "7", b"7", None, [1], {}, 1 + 2j, 10**400, np.array([1.0, 2.0])]
 )
-def test_what_is_no_number_is_refused_before_anything_is_counted_of_it(
-    book: Book, value: Any
-) -> None:
+def test_a_value_that_is_no_number_is_refused_before_it_is_counted(book: Book, value: Any) -> None:
     made = counter("n", "h"), gauge("g", "h"), histogram("s", "h", buckets=[1])
     own = block()
     book.open(own, 0, set())
@@ -80,14 +78,14 @@ def test_what_is_no_number_is_refused_before_anything_is_counted_of_it(
 
 
 @pytest.mark.parametrize("value", [2, 2.0, True + 1, np.float32(2), np.int64(2), np.array(2)])
-def test_whatever_python_takes_for_a_number_is_one(book: Book, value: Any) -> None:
+def test_every_number_of_python_is_one(book: Book, value: Any) -> None:
     gauge("g", "h").set(value)
     own = block()
     book.open(own, 0, set())
     assert counted(own) == {("g",): (2.0,)}
 
 
-def test_the_time_of_what_raises_is_observed_too(book: Book) -> None:
+def test_the_time_of_a_raising_block_is_observed_too(book: Book) -> None:
     spread = histogram("seconds", "Time.")
     with pytest.raises(KeyError), spread.time():
         raise KeyError
@@ -119,7 +117,7 @@ def test_the_time_of_what_raises_is_observed_too(book: Book) -> None:
         (lambda: histogram("x", "h", buckets=[]), "needs at least one bucket"),
     ],
 )
-def test_what_is_no_metric_is_refused_in_words(make: Any, words: str) -> None:
+def test_an_invalid_metric_is_refused_in_words(make: Any, words: str) -> None:
     with pytest.raises(ValueError, match=re.escape(words)):
         make()
 
@@ -138,7 +136,7 @@ def test_the_same_metric_again_is_the_same_and_another_of_its_name_is_refused() 
         gauge("y_count", "h")
 
 
-def test_what_cannot_be_counted_is_refused() -> None:
+def test_an_uncountable_value_is_refused() -> None:
     cut, spread = counter("cut", "h", ["a"]), histogram("s", "h")
     for amount in (-1, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="a counter goes up by 0 or more"):
@@ -192,7 +190,7 @@ def of_another_process(monkeypatch: pytest.MonkeyPatch) -> Book:
     return book
 
 
-def test_what_a_worker_counts_once_it_is_open_goes_on_as_often_as_it_is_replaced(
+def test_a_workers_counts_go_on_through_its_replacements(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     own = block()
@@ -225,7 +223,7 @@ def test_all_that_a_model_had_counted_is_kept_while_it_has_the_room(
     assert set(found.values()) == {(3.0,)}
 
 
-def test_what_a_block_has_of_another_model_stays_and_of_one_that_is_gone_does_not(
+def test_a_block_keeps_other_living_models_metrics_and_drops_those_of_gone_ones(
     book: Book,
 ) -> None:
     own = block()
@@ -239,7 +237,7 @@ def test_what_a_block_has_of_another_model_stays_and_of_one_that_is_gone_does_no
     }
 
 
-def test_more_series_than_there_is_room_for_are_not_counted_and_that_is_said_once(
+def test_series_beyond_the_room_are_not_counted_and_reported_once(
     book: Book, caplog: pytest.LogCaptureFixture
 ) -> None:
     own = block()
@@ -276,7 +274,7 @@ def test_a_forked_child_counts_nothing(book: Book) -> None:
     assert counted(own) == {("cut",): (1.0,)}
 
 
-def test_the_book_of_a_process_is_told_of_forks() -> None:
+def test_the_book_of_a_process_hears_of_forks() -> None:
     before = BOOK.lock
     child = os.fork()
     if child == 0:
@@ -315,7 +313,7 @@ def test_the_kinds_are_those_of_the_public_names() -> None:
     assert (metrics.Counter, metrics.Gauge, metrics.Histogram) == (Counter, Gauge, Histogram)
 
 
-def test_what_is_counted_in_a_warm_up_is_dropped_but_for_gauges(book: Book) -> None:
+def test_counts_of_a_warm_up_are_dropped_but_for_gauges(book: Book) -> None:
     cut = counter("texts_cut_total", "Texts cut.", labels=["lang"])
     size = gauge("cache_size", "Texts kept.")
     spread = histogram("seconds", "Time.", buckets=[1, 2])

@@ -67,7 +67,7 @@ DIGITS = ModelSpec(
 
 
 @given(st.lists(specs, max_size=4).map(tuple))
-def test_what_was_written_is_read(models: tuple[ModelSpec, ...]) -> None:
+def test_the_written_specs_are_read(models: tuple[ModelSpec, ...]) -> None:
     assert loads(dumps(models)) == models
 
 
@@ -117,7 +117,7 @@ def test_no_two_entries_of_one_place_have_the_same_reference(a: ModelSpec, b: Mo
     assert a.reference & INDEX_MASK == a.index
 
 
-def test_what_stands_in_the_model_table_of_version_32() -> None:
+def test_fields_in_the_model_table_of_version_32() -> None:
     """A change of a name here changes the layout, and needs another version.
 
     An engine of an older layout that runs on the host is known by that number, before its table is

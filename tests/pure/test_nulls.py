@@ -46,7 +46,7 @@ def test_a_missing_number_is_nan(size: int) -> None:
 
 
 @pytest.mark.parametrize("bad", ["a", [1.0], {}, 1e300])
-def test_what_does_not_fit_beside_a_null_is_still_refused(bad: Any) -> None:
+def test_a_misfit_beside_a_null_is_still_refused(bad: Any) -> None:
     with pytest.raises(InvalidRequest, match=r"instances\[0\]"):
         payloads(SPEC, [None, bad, 1.0])
 
@@ -72,9 +72,7 @@ def test_a_null_is_refused_by_models_that_know_no_missing_values() -> None:
     ("platform", "own", "sent"),
     [("lightgbm", "FP64", "FP32"), ("lightgbm", "FP64", "FP64"), ("sklearn", "FP32", "FP64")],
 )
-def test_a_number_may_miss_whatever_datatype_it_comes_in(
-    platform: str, own: str, sent: str
-) -> None:
+def test_a_number_of_any_datatype_may_miss(platform: str, own: str, sent: str) -> None:
     spec = replace(SPEC, platform=platform, inputs=(Tensor("x", own, [3]),))
     entry = {"name": "x", "datatype": sent, "shape": [1, 3], "data": [1.5, None, 3.0]}
     body = json.dumps({"inputs": [entry]}).encode()

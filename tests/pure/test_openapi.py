@@ -250,7 +250,7 @@ def test_shared_memory_is_described_where_it_is_on() -> None:
     assert status in read(page(on, "http://h:1")).texts
 
 
-def test_bodies_about_texts_may_have_what_is_read_of_them() -> None:
+def test_bodies_about_texts_may_have_the_members_that_are_read() -> None:
     assert set(openapi_texts._embeddings()) == {*openai._KNOWN}
     assert set(openapi_texts._reranking()) == {*reranking._OF_TEI, *reranking._OF_COHERE}
     assert set(openapi_texts._classifying()) == {*classifying._MEMBERS}

@@ -91,12 +91,12 @@ def test_an_error_without_a_text_gets_one(kind: type[RequestError]) -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind, rule in RULES.items() if rule.status == 503])
-def test_what_may_be_tried_again_says_when(kind: type[RequestError]) -> None:
+def test_a_retryable_error_has_a_retry_after(kind: type[RequestError]) -> None:
     wanted_s = REFUSED_S if kind is WorkerDied else 1
     assert ("retry-after", str(wanted_s)) in outcome(kind()).headers
 
 
-def test_what_workers_died_of_may_be_tried_again_once_it_is_no_longer_refused() -> None:
+def test_a_fatal_requests_error_is_retryable_once_it_is_no_longer_refused() -> None:
     assert REFUSED_S * 1_000_000_000 == REMEMBERED_NS
 
 
@@ -232,7 +232,7 @@ def test_with_kserve_errors_a_wrong_count_has_its_own_words_and_the_batch() -> N
 
 
 @pytest.mark.parametrize(("kind", "status"), [(ModelNotFound, 404), (RequestTooLarge, 413)])
-def test_with_kserve_errors_what_no_batcher_sees_keeps_its_status(
+def test_with_kserve_errors_an_error_that_no_batcher_sees_keeps_its_status(
     kind: type[RequestError], status: int
 ) -> None:
     assert outcome(kind("x"), kserve_errors=True).status == status

@@ -95,7 +95,7 @@ def test_a_long_wait_keeps_few_turns_and_makes_nobody_overtaken_sooner() -> None
         assert 0 <= late_ns <= (10_000 - overtaken_ns) / 8
 
 
-def test_a_request_that_leaves_is_overtaken_by_what_came_after_it() -> None:
+def test_a_request_that_leaves_is_overtaken_by_a_later_one() -> None:
     usage = Usage()
     first = [request(0, A), request(1, A), request(2, B)]
     order = FairOrder(usage, lambda each: each.rows, first)
@@ -108,7 +108,7 @@ def test_a_request_that_leaves_is_overtaken_by_what_came_after_it() -> None:
     assert usage.overtaken == {1: 100}
 
 
-def test_what_expires_is_overtaken_too_and_the_instant_stays_after_the_turns() -> None:
+def test_an_expired_request_is_overtaken_too_and_the_instant_stays_after_the_turns() -> None:
     queues = Queues()
     add(queues, *[request(ref, A, 900) for ref in range(6)], request(6, B))
     queue = queues.first(100)

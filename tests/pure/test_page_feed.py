@@ -22,7 +22,7 @@ def with_model(model: ModelSample, sample: Sample = FIRST) -> Sample:
     return replace(sample, models=(model,))
 
 
-def test_an_event_is_one_line_of_json_whatever_names_hold() -> None:
+def test_an_event_is_one_line_of_json_for_any_names() -> None:
     odd = 'm\n\ndata: {"x": 1}\r\nevent: é'
     encoded = event("second", {"models": {odd: {}}}, 17).decode()
     assert encoded.startswith("event: second\nid: 17\ndata: ")
@@ -33,7 +33,7 @@ def test_an_event_is_one_line_of_json_whatever_names_hold() -> None:
     assert event("state", {}) == b"event: state\ndata: {}\n\n"
 
 
-def test_a_second_says_what_grew_and_leaves_out_what_did_not() -> None:
+def test_a_second_has_the_grown_counts_and_no_others() -> None:
     found = second(FIRST, SECOND, WALL_MS)
     assert (found["at"], found["ms"], found["slots"], found["memory"]) == (WALL_MS, 2000, 12, 4096)
     assert found["models"] == {
@@ -52,7 +52,7 @@ def test_a_second_says_what_grew_and_leaves_out_what_did_not() -> None:
     assert still["models"] == {"digits": {}}
 
 
-def test_a_second_says_what_each_class_of_requests_got() -> None:
+def test_a_second_has_the_counts_of_each_class_of_requests() -> None:
     before = with_model(replace(MODEL, classes=CLASSES))
     now = with_model(replace(MODEL, classes=LATER_CLASSES), SECOND)
     assert second(before, now, WALL_MS)["models"]["digits"]["classes"] == {
@@ -61,12 +61,12 @@ def test_a_second_says_what_each_class_of_requests_got() -> None:
     }
 
 
-def test_a_model_that_came_in_between_is_not_told_what_others_counted() -> None:
+def test_a_model_that_came_in_between_has_no_counts_of_others() -> None:
     found = second(replace(FIRST, models=()), SECOND, WALL_MS)["models"]["digits"]
     assert set(found) == {"flight", "waiting", "expect_ms"}
 
 
-def test_counts_that_fell_are_told_as_nothing() -> None:
+def test_counts_that_fell_are_left_out() -> None:
     anew = replace(MODEL, codes={"200": 1}, times=(1, *MODEL.times[1:3], 2, *MODEL.times[4:]))
     found = second(FIRST, with_model(anew, SECOND), WALL_MS)["models"]["digits"]
     assert "codes" not in found
@@ -156,7 +156,7 @@ def filled(history: History, *times_ms: int) -> History:
     return history
 
 
-def test_the_past_is_told_from_where_somebody_knows_it() -> None:
+def test_the_past_begins_behind_the_known_event() -> None:
     history = filled(History(), 10, 20, 30)
     assert history.after(0, 1000) == (30, b"10.20.30.")
     assert history.after(10, 1000) == (30, b"20.30.")
@@ -165,20 +165,20 @@ def test_the_past_is_told_from_where_somebody_knows_it() -> None:
     assert History().after(7, 1000) == (7, b"")
 
 
-def test_the_past_is_told_in_pieces() -> None:
+def test_the_past_comes_in_pieces() -> None:
     history = filled(History(), 10, 20, 30)
     assert history.after(0, 6) == (20, b"10.20.")
     assert history.after(20, 6) == (30, b"30.")
     assert history.after(0, 1) == (10, b"10."), "one at least"
 
 
-def test_what_is_older_than_its_span_or_too_much_is_forgotten() -> None:
+def test_events_beyond_the_span_or_the_limit_are_forgotten() -> None:
     assert filled(History(span_ms=20), 10, 20, 30, 40).after(0, 1000)[1] == b"30.40."
     assert filled(History(max_bytes=7), 10, 20, 30, 40).after(0, 1000)[1] == b"30.40."
     assert filled(History(max_bytes=1), 10, 20).after(0, 1000)[1] == b"20.", "the last one stays"
 
 
-def test_memory_of_lanes_is_told_for_all_of_them_together() -> None:
+def test_memory_of_lanes_is_given_for_all_of_them_together() -> None:
     lanes = (LaneSample(1, 100), LaneSample(2, 200))
     found = second(FIRST, replace(SECOND, lanes=lanes), WALL_MS)
     assert (found["slots"], found["memory"]) == (3, 300)
@@ -196,5 +196,5 @@ def test_a_second_says_when_parts_came() -> None:
 
 def test_the_state_says_which_models_answer_in_parts() -> None:
     for model in (MODEL, PARTED):
-        (told,) = state(None, with_model(model), {}, {})["models"]
-        assert told["parts"] is model.in_parts
+        (model_state,) = state(None, with_model(model), {}, {})["models"]
+        assert model_state["parts"] is model.in_parts

@@ -58,7 +58,7 @@ MODELS = "; the models are listed at /v1/models and /v2/models"
         ("/", ""),
     ],
 )
-def test_it_is_said_where(path: str, words: str) -> None:
+def test_the_right_path_is_given(path: str, words: str) -> None:
     assert elsewhere(path) == words
 
 
@@ -73,5 +73,5 @@ def test_it_is_said_where(path: str, words: str) -> None:
         ("/docs", ""),
     ],
 )
-def test_who_posts_to_a_model_itself_is_told_where_predictions_are(path: str, words: str) -> None:
+def test_a_post_to_a_model_itself_gets_the_path_of_predictions(path: str, words: str) -> None:
     assert posted_elsewhere(path) == words

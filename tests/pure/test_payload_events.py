@@ -183,7 +183,7 @@ def test_without_an_event_there_is_no_message() -> None:
     assert records([answered], replace(SETTINGS, mode=RESPONSE, failures=False)) == b""
 
 
-def test_headers_hold_what_no_header_can_as_the_http_binding_has_it() -> None:
+def test_headers_encode_impossible_characters_as_in_the_http_binding() -> None:
     request, _ = made(ANSWERED._replace(event_id='a "b" 100% €\r\n', headers={"ua": "x y"}))
     headers = as_headers(request)
     assert headers["ce-id"] == 'a "b" 100%25 %E2%82%AC%0D%0A'

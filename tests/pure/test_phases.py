@@ -37,21 +37,21 @@ def test_another_phase_has_its_own_time_and_so_has_another_request() -> None:
                 assert not clock.is_over(phase, 0)
 
 
-def test_who_moves_less_than_the_least_is_given_up() -> None:
+def test_a_client_that_moves_less_than_the_least_is_given_up() -> None:
     assert over_after(Phase.TAKING, *range(200)) == WRITE_TIMEOUT_S
 
 
-def test_who_moves_enough_is_waited_for() -> None:
+def test_a_client_that_moves_enough_is_waited_for() -> None:
     a_second = LEAST_TAKEN_BYTES // WRITE_TIMEOUT_S + 1
     assert over_after(Phase.TAKING, *(a_second * s for s in range(1000))) is None
 
 
-def test_who_moves_enough_in_a_phase_that_must_end_is_not_waited_for() -> None:
+def test_a_client_that_moves_enough_in_a_phase_that_must_end_is_not_waited_for() -> None:
     moved = [1 << 30 << s for s in range(100)]
     assert over_after(Phase.UNWANTED, *moved) == LIMITS[Phase.UNWANTED].time_s
 
 
-def test_who_stops_later_is_given_up_later() -> None:
+def test_a_client_that_stops_later_is_given_up_later() -> None:
     begun = [2 * LEAST_TAKEN_BYTES * (s > 5) for s in range(WRITE_TIMEOUT_S + 1)]
     found = over_after(Phase.TAKING, *begun, *[begun[-1]] * 500)
     assert found == 2 * WRITE_TIMEOUT_S

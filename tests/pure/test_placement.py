@@ -59,7 +59,7 @@ def test_a_host_has_the_cpus_of_its_nodes_that_may_be_used(tmp_path: Path) -> No
     assert 1 <= found.quota <= len(usable)
 
 
-def test_whoever_is_started_meanwhile_runs_on_these_cpus_alone() -> None:
+def test_a_process_started_inside_runs_on_these_cpus_alone() -> None:
     before = os.sched_getaffinity(0)
     with on_cpus([min(before)]):
         assert os.sched_getaffinity(0) == {min(before)}

@@ -27,7 +27,7 @@ def test_machines_whose_order_is_known_are_supported(machine: str) -> None:
         ("", WIDE, "this machine is of unknown kind; "),
     ],
 )
-def test_others_are_refused_with_what_would_be_right(
+def test_other_machines_are_refused_with_the_right_ones(
     machine: str, largest: int, found: str
 ) -> None:
     assert not is_supported(machine, largest)

@@ -21,7 +21,7 @@ ALONE: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("name", POOLINGS)
 @given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=6), seed=st.integers(0, 99))
-def test_what_stands_behind_the_end_of_a_text_is_nothing(
+def test_values_behind_the_end_of_a_text_count_for_nothing(
     name: str, lengths: list[int], seed: int
 ) -> None:
     tokens = np.random.default_rng(seed).normal(size=(len(lengths), 9, 4)).astype("f4")

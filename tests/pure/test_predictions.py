@@ -46,9 +46,7 @@ def test_the_lists_of_several_requests_become_one() -> None:
 
 
 @given(st.lists(st.lists(JSON, min_size=1, max_size=4), min_size=1, max_size=5), BLANKS)
-def test_whatever_is_joined_is_shared_out_again(
-    lists: list[list[Any]], blanks: tuple[str, str]
-) -> None:
+def test_joined_lists_are_shared_out_again(lists: list[list[Any]], blanks: tuple[str, str]) -> None:
     texts = [json.dumps(values, separators=blanks).encode() for values in lists]
     body = joined(asked(), texts).replace(b'"instances"', b'"predictions"', 1)
     parts = shared_out(body, [len(values) for values in lists])
@@ -149,7 +147,7 @@ def test_another_number_than_was_asked_for_is_nobodys(count: int) -> None:
         (b"{" + b'"a":0,' * 2000 + b'"predictions":[1,2,3]}', "no JSON object: it has more than "),
     ],
 )
-def test_what_holds_no_predictions_is_told_in_words(body: bytes, words: str) -> None:
+def test_an_answer_without_predictions_is_described(body: bytes, words: str) -> None:
     with pytest.raises(NoPredictions) as caught:
         shared_out(body, [1, 2])
     assert not isinstance(caught.value, Miscounted)

@@ -95,7 +95,7 @@ def test_nobody_else_is_taken_for_it(payload: bytes, model: int) -> None:
     assert not memory.quarantine.knows(memory.request(payload, model), 0)
 
 
-def test_only_so_many_are_remembered_and_those_whose_while_is_over_make_room() -> None:
+def test_remembered_requests_are_bounded_and_expired_ones_make_room() -> None:
     memory = Memory()
     requests = [memory.request(b"%d" % number) for number in range(MAX_QUARANTINED + 1)]
     for request in requests:

@@ -177,7 +177,7 @@ def by_hundredths(request: Request) -> float:
         ([(7, 5), (7, 5), (7, 6)], [2, 0, 1]),
     ],
 )
-def test_who_has_waited_longest_by_what_it_costs_goes_first(
+def test_the_longest_wait_in_relation_to_cost_goes_first(
     waits: list[tuple[int, int]], order: list[int]
 ) -> None:
     queues = Queues(share=by_hundredths)
@@ -187,7 +187,7 @@ def test_who_has_waited_longest_by_what_it_costs_goes_first(
 
 
 @given(st.lists(st.tuples(st.integers(1, 100), st.integers(0, 900)), min_size=2, max_size=8))
-def test_nobody_goes_before_whoever_has_waited_three_times_as_long(
+def test_no_request_overtakes_one_that_waited_three_times_as_long(
     waits: list[tuple[int, int]],
 ) -> None:
     queues = Queues(share=by_hundredths)
@@ -198,7 +198,7 @@ def test_nobody_goes_before_whoever_has_waited_three_times_as_long(
         assert all(own * 3 + 1e-6 >= later for later in waited[place:])
 
 
-def test_what_the_oldest_costs_is_asked_anew_once_it_is_another() -> None:
+def test_the_cost_of_the_oldest_is_asked_anew_once_it_is_another() -> None:
     queues = Queues(share=by_hundredths)
     for ref, rows in enumerate([1, 100]):
         add_of(queues, b"a", request(ref, rows, accepted_ns=0))
@@ -280,7 +280,7 @@ class QueuesMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: len(self.model) > 1)
     @rule()
-    def look_at_what_has_grown(self) -> None:
+    def look_at_grown_queues(self) -> None:
         grown = []
         while (queue := self.queues.take_grown()) is not None:
             grown.append(queue.key)
@@ -290,7 +290,7 @@ class QueuesMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.model) > 1)
     @rule(key=keys, rows=st.integers(1, 100))
     def grow_alone(self, key: bytes, rows: int) -> None:
-        self.look_at_what_has_grown()
+        self.look_at_grown_queues()
         self.extend(key, rows, 0, 0)
         grown = self.queues.take_grown()
         assert grown is not None
@@ -298,7 +298,7 @@ class QueuesMachine(RuleBasedStateMachine):
         assert self.queues.take_grown() is None
 
     @invariant()
-    def they_hold_what_they_should(self) -> None:
+    def hold_the_modelled_requests(self) -> None:
         assert {queue.key: [*queue] for queue in self.queues} == self.model
         assert len(self.queues) == len(self.model)
         assert self.queues.rows == sum(r.rows for own in self.model.values() for r in own)

@@ -53,12 +53,12 @@ def test_names_of_others_are_none_of_ours(text: str) -> None:
     assert actor_name(text) is None
 
 
-TOLD: dict[str, object] = {"loader": "python", "needs": {"CPU": 1.0}, "ringbatch": "1.2"}
+TERMS: dict[str, object] = {"loader": "python", "needs": {"CPU": 1.0}, "ringbatch": "1.2"}
 
 
 def test_equal_models_have_equal_digests() -> None:
     content = np.frombuffer(b"weights", np.uint8)
-    assert digest(content, TOLD) == digest(b"weights", dict(reversed(TOLD.items())))
+    assert digest(content, TERMS) == digest(b"weights", dict(reversed(TERMS.items())))
 
 
 @pytest.mark.parametrize(
@@ -71,9 +71,9 @@ def test_equal_models_have_equal_digests() -> None:
         {"one_more": ""},
     ],
 )
-def test_whatever_tells_models_apart_makes_another_digest(other: dict[str, object]) -> None:
-    assert digest(b"weights", TOLD | other) != digest(b"weights", TOLD)
-    assert digest(b"weightz", TOLD) != digest(b"weights", TOLD)
+def test_any_difference_of_models_makes_another_digest(other: dict[str, object]) -> None:
+    assert digest(b"weights", TERMS | other) != digest(b"weights", TERMS)
+    assert digest(b"weightz", TERMS) != digest(b"weights", TERMS)
 
 
 def error_of(*names: str, text: str = "") -> Exception:
@@ -141,7 +141,7 @@ def node(alive: bool = True, **resources: float) -> dict[str, object]:
     return {"Alive": alive, "Resources": resources}
 
 
-def test_it_is_said_what_no_node_has() -> None:
+def test_the_missing_resources_are_named() -> None:
     needs = {"CPU": 2.0, "GPU": 1.0}
     assert waiting(needs, []) == "the cluster has no node that lives"
     assert waiting(needs, [node(alive=False, CPU=9, GPU=9)]) == "the cluster has no node that lives"
@@ -155,7 +155,7 @@ def test_it_is_said_what_no_node_has() -> None:
     assert waiting(needs, [node(CPU=8, GPU=1)]).startswith("its actor waits for CPU 2, GPU 1 on")
 
 
-def test_needs_are_what_one_node_must_have() -> None:
+def test_needs_are_the_resources_of_one_node() -> None:
     place = replace(ANYWHERE, cpus=0.5, resources=("tpu=2", "disk:nvme=0.5"), scheduling="spread")
     assert place.needs == {"CPU": 0.5, "tpu": 2.0, "disk:nvme": 0.5}
 
@@ -245,7 +245,7 @@ def test_an_actor_without_a_model_says_so() -> None:
     assert not holder.about()["loaded"]
 
 
-def test_only_who_came_last_may_end_an_actor() -> None:
+def test_only_the_last_worker_may_end_an_actor() -> None:
     holder = Holder("digest")
     workers = [f"worker {random.random()}" for _ in range(2)]
     for worker in workers:

@@ -60,7 +60,7 @@ def test_a_number_of_them_is_no_range() -> None:
         (["ray_workers = 0"], "ray_workers: found 0, but it must be a whole number from 1 to 64"),
     ],
 )
-def test_what_does_not_go_together_gets_words(lines: list[str], words: str) -> None:
+def test_incompatible_settings_are_refused_in_words(lines: list[str], words: str) -> None:
     assert words in problem(*lines)
 
 
@@ -81,7 +81,7 @@ def test_a_server_has_no_workers_in_a_cluster() -> None:
     assert "ray_workers: is for model files" in str(caught.value)
 
 
-def test_each_worker_is_told_where_its_model_is_held() -> None:
+def test_each_worker_knows_where_its_model_is_held() -> None:
     both = model(workers=1, ray_workers=1, worker_memory_bytes=1 << 30)
     here, elsewhere = (instructions.of(both, index, "e", again=False) for index in (0, 1))
     assert (here.runtime, here.options.ray, here.worker_memory_bytes) == ("python", None, 1 << 30)
@@ -98,7 +98,7 @@ def test_those_elsewhere_have_no_share_of_the_cpus_here() -> None:
     assert [worker.threads for worker in plan.workers] == [4, 1, 1, 1]
 
 
-def test_the_table_says_who_is_elsewhere() -> None:
+def test_the_table_marks_remote_workers() -> None:
     both = model(workers=2, ray_workers=(1, 3))
     (spec,) = first_entries((both,), dict.fromkeys(range(3), SIGNATURE), Forwarding())
     assert (spec.workers, spec.remote, spec.limits) == ((0, 1, 2), (2,), (3, 5))

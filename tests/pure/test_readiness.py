@@ -106,7 +106,7 @@ BY_WORKERS: Final = {
 @pytest.mark.parametrize(
     ("workers", "state", "ready", "requests"), BY_WORKERS.values(), ids=BY_WORKERS
 )
-def test_what_follows_from_the_workers(
+def test_the_state_follows_from_the_workers(
     workers: Workers, state: ModelState, ready: bool, requests: Requests
 ) -> None:
     assert workers.state is state
@@ -134,7 +134,9 @@ PUBLISHED: Final = tuple(state for state in ModelState if TABLE[state].requests 
 
 
 @pytest.mark.parametrize("state", ADDED)
-def test_what_readers_add_is_not_ready_and_changes_nothing_for_requests(state: ModelState) -> None:
+def test_a_state_that_readers_add_is_not_ready_and_changes_nothing_for_requests(
+    state: ModelState,
+) -> None:
     word, value, words_of = ADDED[state]
     words = segment()
     assert standing(words, MODEL, NOW, [WORKER]) == (ModelState.SERVING, "")
@@ -147,7 +149,7 @@ def test_what_readers_add_is_not_ready_and_changes_nothing_for_requests(state: M
 
 
 @pytest.mark.parametrize("state", PUBLISHED)
-def test_what_is_published_is_what_readers_say_and_frontends_do(state: ModelState) -> None:
+def test_the_published_state_is_that_of_readers_and_frontends(state: ModelState) -> None:
     words = segment(state)
     found = standing(words, MODEL, NOW, [WORKER])
     assert found.state is state
@@ -168,7 +170,7 @@ class Stored(dict[int, int]):
 
 
 @pytest.mark.parametrize(("before", "after"), [*product(PUBLISHED, PUBLISHED)])
-def test_at_no_instant_is_it_ready_and_refuses_whoever_dies_there(
+def test_no_instant_is_ready_and_refuses_even_if_the_writer_dies_there(
     before: ModelState, after: ModelState
 ) -> None:
     words = Stored()
@@ -184,7 +186,7 @@ def test_every_state_has_a_row_and_one_way_to_come_about() -> None:
     assert not {*PUBLISHED} & {*ADDED}
 
 
-def test_who_is_ready_refuses_nothing() -> None:
+def test_a_ready_state_refuses_nothing() -> None:
     assert not [state for state, row in TABLE.items() if row.ready and refuses(state)]
 
 
@@ -208,7 +210,7 @@ workers = st.builds(
 
 
 @given(workers)
-def test_whatever_the_workers_are_the_state_means_what_it_says(given_: Workers) -> None:
+def test_the_state_keeps_its_meaning_for_any_workers(given_: Workers) -> None:
     row = TABLE[given_.state]
     if given_.ready:
         assert row == Row(ready=True, requests=RUN)

@@ -31,7 +31,7 @@ def test_anything_else_is_none(found: bytes) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_what_is_taken_can_stand_in_a_header_and_in_a_line(found: bytes) -> None:
+def test_an_accepted_id_can_stand_in_a_header_and_in_a_line(found: bytes) -> None:
     own = taken(found)
     assert own in (b"", found)
     assert all(0x21 <= byte <= 0x7E for byte in own)
@@ -65,7 +65,7 @@ def test_a_sound_trace_is_passed_on_as_it_is(found: bytes) -> None:
         TRACE + b"\r\nx: y",
     ],
 )
-def test_what_is_no_trace_is_as_if_it_were_not_there(found: bytes) -> None:
+def test_an_invalid_trace_is_as_if_it_were_not_there(found: bytes) -> None:
     assert sound_trace(found) == b""
 
 
@@ -73,7 +73,7 @@ def test_what_is_no_trace_is_as_if_it_were_not_there(found: bytes) -> None:
 @pytest.mark.parametrize(
     ("flags", "expected"), [(b"00", False), (b"01", True), (b"02", False), (b"ff", True)]
 )
-def test_what_a_trace_says(version: bytes, flags: bytes, expected: bool) -> None:
+def test_fields_of_a_trace(version: bytes, flags: bytes, expected: bool) -> None:
     trace = version + TRACE[2:-2] + flags
     assert is_sampled(trace) is expected
     assert trace_id(trace) == b"0af7651916cd43dd8448eb211c80319c"

@@ -42,7 +42,7 @@ def test_seconds_are_read(text: str, timeout_ns: int) -> None:
     assert found.timeout_ns == timeout_ns
 
 
-def test_who_does_not_say_has_no_limit_of_its_own() -> None:
+def test_a_request_without_a_timeout_has_no_limit_of_its_own() -> None:
     assert timeout_ns_of(None) == 0
     found = HeadReader(100).read(head())
     assert found is not None
@@ -50,7 +50,7 @@ def test_who_does_not_say_has_no_limit_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("text", BAD)
-def test_what_is_no_time_is_refused_in_words_and_left_by_the_fast_lane(text: str) -> None:
+def test_an_invalid_time_is_refused_in_words_and_left_by_the_fast_lane(text: str) -> None:
     with pytest.raises(InvalidRequest, match="not a number of seconds above 0"):
         timeout_ns_of(text)
     assert HeadReader(100).read(head(text)) is None

@@ -122,8 +122,8 @@ def test_the_table(row: Row) -> None:
 
 
 WRONG = {
-    "what is explained counts": ("if case is RestartCase.EXPLAINED:", "if False:"),
-    "what is explained forgets nothing": ("Restart(0.0, FIRST)", "Restart(0.0, record)"),
+    "an explained death counts": ("if case is RestartCase.EXPLAINED:", "if False:"),
+    "an explained death forgets nothing": ("Restart(0.0, FIRST)", "Restart(0.0, record)"),
     "a renewal counts": ("if case is RestartCase.FAILING:", "if False:"),
     "a renewal forgets": ("Restart(0.0, record)", "Restart(0.0, FIRST)"),
     "a long life is forgotten": ("0 if steady else record.failures", "record.failures"),
@@ -137,9 +137,9 @@ WRONG = {
     "the budget is one more": ("len(recent) < _BUDGETS", "len(recent) <= _BUDGETS"),
     "everybody has a budget": ("_BUDGETS.get(case, 0)", "_BUDGETS.get(case, BUDGET)"),
     "all have the same budget": ("_BUDGETS.get(case, 0)", "BUDGET * (case in _BUDGETS)"),
-    "what answered stays in its row": ("if case is RestartCase.ANSWERED:", "if False:"),
-    "what was killed has answered": ("if case is RestartCase.ANSWERED:", "if True:"),
-    "what starts at once is not counted": ("(*recent, now_ns)", "recent"),
+    "an answered death stays in its row": ("if case is RestartCase.ANSWERED:", "if False:"),
+    "a killed process has answered": ("if case is RestartCase.ANSWERED:", "if True:"),
+    "a start at once is not counted": ("(*recent, now_ns)", "recent"),
     "failures are not counted": ("failures += 1", "pass"),
     "the budget comes back with a failure": ("Record(failures, recent))", "Record(failures))"),
     "own processes wait as long": ("MOST_OWN_DELAY_S if own else MOST_DELAY_S", "MOST_DELAY_S"),

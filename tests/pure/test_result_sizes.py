@@ -103,7 +103,7 @@ def test_answers_of_nearly_one_size_claim_the_same() -> None:
         ([1 << 20] * 9, 1024, FIRST_RESULT_BYTES + 1024, FIRST_RESULT_BYTES + 1024),
     ],
 )
-def test_what_is_claimed_for_an_answer_of_unknown_size(
+def test_claims_for_an_answer_of_unknown_size(
     answers: list[int], request_bytes: int, likely: int, usual: int
 ) -> None:
     rooms = unsized(*answers)
@@ -113,7 +113,7 @@ def test_what_is_claimed_for_an_answer_of_unknown_size(
     assert rooms.least_bytes(1, request_bytes) == FIRST_RESULT_BYTES
 
 
-def test_what_is_claimed_for_an_answer_of_known_size() -> None:
+def test_claims_for_an_answer_of_known_size() -> None:
     rooms = ResultSizes(lambda rows: 40 * rows)
     assert rooms.sized
     for rows, room in ((1, MIN_RESULT_BYTES), (100, 4000)):
@@ -122,5 +122,5 @@ def test_what_is_claimed_for_an_answer_of_known_size() -> None:
 
 
 @given(st.integers(0, 1 << 40))
-def test_what_is_sent_again_has_a_little_more_than_it_needs(size: int) -> None:
+def test_an_answer_that_is_sent_again_has_a_little_more_than_it_needs(size: int) -> None:
     assert size <= again(size) <= size + (size >> 4)

@@ -44,7 +44,7 @@ def test_groups_leave_in_order_and_their_requests_when_they_expire(
     assert not retries
 
 
-def test_the_first_group_is_what_the_decision_sees() -> None:
+def test_the_decision_sees_the_first_group() -> None:
     retries = RetryQueue()
     retries.add([[request(1, 30), request(2, 20)], [request(3, 5)]])
     assert retries.pending() == Pending(2, 2, 0, 20, retry=True)

@@ -137,7 +137,7 @@ MALFORMED: Final = {
 
 
 @pytest.mark.parametrize("found", MALFORMED.values(), ids=MALFORMED.keys())
-def test_what_is_no_message_is_named(found: object) -> None:
+def test_an_invalid_message_is_named(found: object) -> None:
     for vocabulary in ALL:
         with pytest.raises(MalformedMessage, match="which it should not"):
             vocabulary.decode(json.dumps(found).encode())
@@ -181,9 +181,7 @@ lines = st.binary() | (found | values).map(lambda value: json.dumps(value).encod
 
 
 @given(lines, st.sampled_from(ALL))
-def test_whatever_is_said_means_something_or_is_named(
-    line: bytes, vocabulary: Vocabulary[object]
-) -> None:
+def test_any_line_is_a_message_or_is_named(line: bytes, vocabulary: Vocabulary[object]) -> None:
     with suppress(MalformedMessage):
         assert json.loads(encode(vocabulary.decode(line))) == json.loads(line)
 

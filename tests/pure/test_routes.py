@@ -54,7 +54,7 @@ def test_an_application_that_is_installed_is_found_too(tmp_path: Path) -> None:
     ],
     ids=["nothing", "no-package", "no-app", "number", "its-import", "error", "syntax", "mute"],
 )
-def test_what_cannot_be_imported_is_said_with_file_and_line(
+def test_an_import_failure_is_reported_with_file_and_line(
     tmp_path: Path, source: str, target: str, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "broken.py").write_text(source)

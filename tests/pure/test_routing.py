@@ -65,7 +65,7 @@ class Named:
         ("/predict", False),
     ],
 )
-def test_beside_models_of_ours_what_is_for_them_stays(ours: Any, path: str, stays: bool) -> None:
+def test_requests_for_our_models_stay_here(ours: Any, path: str, stays: bool) -> None:
     assert ours(scope(path)) is stays
 
 

@@ -119,7 +119,7 @@ def test_the_while_begins_anew_where_the_wait_was_short_once() -> None:
         (replace(RULES, timeout_ns=200 * MS), 50),
     ],
 )
-def test_the_target_follows_what_batches_take(rules: Rules, target_ms: int) -> None:
+def test_the_target_follows_the_times_of_batches(rules: Rules, target_ms: int) -> None:
     assert rules.target(CYCLE_NS) == target_ms * MS
 
 
@@ -133,14 +133,14 @@ def test_no_more_are_started_than_the_range_allows() -> None:
     assert played.for_s(60, load=7.0, wait_ms=9000) == []
 
 
-def test_what_is_over_before_a_worker_could_be_ready_has_none_started() -> None:
+def test_a_peak_that_ends_before_a_worker_could_be_ready_starts_none() -> None:
     played = Played()
     played.start_ns = 10 * S
     for tick in range(16):
         assert played.look(load=0.2, wait_ms=4000 - 220 * tick) is None
 
 
-def test_what_is_not_over_soon_has_one_started() -> None:
+def test_a_lasting_peak_starts_a_worker() -> None:
     played = Played()
     played.start_ns = 2 * S
     waits = (4000 - 10 * tick for tick in range(16))
@@ -238,7 +238,7 @@ def test_after_a_quiet_time_they_are_kept_no_longer_than_at_first() -> None:
     assert played.for_s(4, load=0.1) == [Decision(1, Cause.IDLE)]
 
 
-def test_what_is_refused_is_tried_again_later_and_ever_later() -> None:
+def test_a_refused_start_is_tried_again_later_and_ever_later() -> None:
     played = Played()
     pauses = []
     for _ in range(6):
@@ -282,7 +282,7 @@ def test_counts_that_begin_anew_are_no_load() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 12), st.floats(0, 2000)), max_size=100), st.integers(0, 3))
-def test_whatever_the_load_is_the_range_holds(load: list[tuple[float, float]], fewest: int) -> None:
+def test_the_range_holds_at_any_load(load: list[tuple[float, float]], fewest: int) -> None:
     played = Played(replace(RULES, fewest=fewest, down_after_ns=3 * S), running=max(fewest, 1))
     for rows, wait_ms in load:
         before = played.running

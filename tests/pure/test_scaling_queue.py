@@ -40,7 +40,7 @@ def down(reference: int, since_ns: int) -> Wish:
         ([], 0, []),
     ],
 )
-def test_two_places_go_to_those_who_need_them_most(
+def test_two_places_go_to_the_models_that_need_them_most(
     wishes: list[Wish], starting: int, chosen: list[int]
 ) -> None:
     assert [wish.reference for wish in in_turn(wishes, starting, 2)] == chosen

@@ -20,7 +20,7 @@ from ringbatch.shm.errors import InvalidRequest
         (ServerSettings(traced=True, trace_share=0), "TIMESTAMPS", "0"),
     ],
 )
-def test_tracing_is_told_of(settings: ServerSettings, level: str, rate: str) -> None:
+def test_tracing_settings_are_reported(settings: ServerSettings, level: str, rate: str) -> None:
     found = settings.trace()
     assert (found["trace_level"], found["trace_rate"]) == ([level], rate)
 
@@ -34,14 +34,14 @@ def test_tracing_is_told_of(settings: ServerSettings, level: str, rate: str) -> 
         (logging.CRITICAL, (0, False, False, False)),
     ],
 )
-def test_logging_is_told_of(level: int, expected: tuple[int, bool, bool, bool]) -> None:
+def test_logging_settings_are_reported(level: int, expected: tuple[int, bool, bool, bool]) -> None:
     found = ServerSettings(level=level).log()
     names = ("log_verbose_level", "log_info", "log_warning", "log_error")
     assert tuple(found[name] for name in names) == expected
 
 
 @pytest.mark.parametrize("value", [["OFF"], "OFF", None, []])
-def test_what_holds_may_be_set(value: Any) -> None:
+def test_a_setting_may_be_set_to_its_value(value: Any) -> None:
     expect_in_force({"trace_level": value}, ServerSettings().trace())
 
 

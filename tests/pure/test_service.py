@@ -74,7 +74,7 @@ def test_where_messages_go(name: str, address: str | None) -> None:
     assert address_of({"NOTIFY_SOCKET": name}) == address
 
 
-def test_a_message_has_a_line_for_each_field_whatever_its_text() -> None:
+def test_a_message_has_a_line_for_each_field_with_any_text() -> None:
     assert encode({"STATUS": "a\nREADY=1", "X": "1"}) == b"STATUS=a READY=1\nX=1"
 
 
@@ -104,7 +104,7 @@ def test_a_message_holds_nothing_for_which_systemd_would_pass_over_it() -> None:
         ({}, None),
     ],
 )
-def test_the_watchdog_is_for_whom_it_is_meant(
+def test_the_watchdog_is_for_its_named_process(
     environment: dict[str, str], watchdog_ns: int | None
 ) -> None:
     assert watchdog_ns_of(environment, 7) == watchdog_ns
@@ -117,7 +117,7 @@ def test_the_watchdog_is_for_whom_it_is_meant(
         ([], "starting the frontends"),
     ],
 )
-def test_people_read_what_a_start_waits_for(models: list[str], text: str) -> None:
+def test_people_read_of_pending_models_during_a_start(models: list[str], text: str) -> None:
     assert loading_status(models) == text
 
 
@@ -129,7 +129,9 @@ def test_people_read_what_a_start_waits_for(models: list[str], text: str) -> Non
         (["mnist"], 1, 4, "serving mnist on U; 1 model, 1 of 4 workers"),
     ],
 )
-def test_people_read_what_is_served(models: list[str], ready: int, workers: int, text: str) -> None:
+def test_people_read_of_served_models(
+    models: list[str], ready: int, workers: int, text: str
+) -> None:
     assert serving_status(models, "U", ready, workers) == text
 
 
@@ -152,7 +154,7 @@ def test_a_start_asks_for_more_time_however_many_models_it_loads(manager: Manage
     assert message["STATUS"].endswith("a-model-of-20-letters-199: 0 s")
 
 
-def test_a_status_is_said_once(manager: Manager) -> None:
+def test_a_status_is_sent_once(manager: Manager) -> None:
     manager.service.serves("serving m", 0)
     manager.service.serves("serving m", 0)
     assert [message["STATUS"] for message in manager.received()] == ["serving m"]
@@ -178,7 +180,7 @@ def test_a_change_is_announced_and_its_failure_stays_to_be_read(manager: Manager
     assert after["STATUS"] == "serving m; the last change failed: m: no such file"
 
 
-def test_a_stop_says_what_it_may_take(manager: Manager) -> None:
+def test_a_stop_announces_its_longest_duration(manager: Manager) -> None:
     manager.service.stops("stopping", 12.5)
     assert manager.received() == [
         {"STOPPING": "1", "STATUS": "stopping", "EXTEND_TIMEOUT_USEC": "12500000"}

@@ -64,7 +64,7 @@ def concluded(**keys: object) -> ModelConfig:
         ({"warm_up_s": -1}, "warm_up_s: found -1"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(keys: dict[str, object], words: str) -> None:
+def test_contradictory_keys_are_refused(keys: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigError) as caught:
         concluded(**keys)
     assert words in str(caught.value)
@@ -76,7 +76,7 @@ def test_the_largest_allowed_size_is_the_cap() -> None:
     assert concluded(allowed_batch_sizes=[1, 8], maxBatchSize=8) == model
 
 
-def test_everything_may_be_said_at_once() -> None:
+def test_all_keys_may_be_set_at_once() -> None:
     model = concluded(
         path="m.onnx",
         allowed_batch_sizes=[1, 4],

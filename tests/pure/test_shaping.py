@@ -66,12 +66,12 @@ def test_without_measured_times_everything_is_taken() -> None:
     assert worthwhile_rows(5, SIZES, ()) == 5
 
 
-def test_nothing_is_left_behind_where_a_batch_costs_the_same_whatever_its_size() -> None:
+def test_nothing_is_left_behind_if_a_batch_costs_the_same_at_any_size() -> None:
     assert all(worthwhile_rows(rows, SIZES, (7, 7, 7)) == rows for rows in range(1, 17))
 
 
 @given(ascending, st.data())
-def test_what_is_taken_never_costs_more_a_row_than_taking_all(
+def test_the_taken_rows_never_cost_more_each_than_all_would(
     sizes: list[int], data: st.DataObject
 ) -> None:
     rows = data.draw(st.integers(1, sizes[-1]))
@@ -113,7 +113,7 @@ def test_one_dimension_beyond_the_last_bucket_opens_all() -> None:
     assert lengths.goal((10, 40)) == (32, 64)
 
 
-def test_what_is_padded_at_least_is_known_for_one_request() -> None:
+def test_the_least_padding_is_known_for_one_request() -> None:
     lengths = Lengths([IDS, MASK], [POOLED], (32,))
     assert lengths.least((5, 7)) == (32, 32)
     assert lengths.least((5, 70)) == (5, 70)
@@ -128,7 +128,7 @@ def test_an_output_is_as_long_as_the_first_input_with_an_open_dimension_there() 
     assert image.sizes(0, (7, 20, 30)) == [(2, 20), (3, 30)]
 
 
-def test_a_request_that_leaves_open_what_to_cut_is_not_padded() -> None:
+def test_a_request_with_an_ambiguous_cut_is_not_padded() -> None:
     lengths = Lengths([IDS, MASK], [TOKENS], (32,))
     assert lengths.goal((5, 5)) == (32, 32)
     assert lengths.goal((5, 6)) == (5, 6)
@@ -153,7 +153,7 @@ lengths_of = st.lists(st.tuples(st.integers(0, 200), st.integers(0, 200)), min_s
 
 
 @given(ascending, lengths_of, st.booleans())
-def test_whoever_shares_a_batch_fits_into_it_and_is_cut_to_its_own(
+def test_requests_that_share_a_batch_fit_into_it_and_are_cut_to_their_own(
     edges: list[int], requests: list[Dimensions], cut: bool
 ) -> None:
     lengths = Lengths([IDS, MASK], [TOKENS if cut else POOLED], edges)

@@ -38,7 +38,7 @@ def all_series(draw: st.DrawFn) -> list[Series]:
 
 
 @given(all_series(), all_series())
-def test_what_was_begun_and_added_is_read(kept: list[Series], added: list[Series]) -> None:
+def test_begun_and_added_series_are_read(kept: list[Series], added: list[Series]) -> None:
     memory = block()
     own = OwnMetrics(memory, 4)
     assert own.read() == []
@@ -99,7 +99,7 @@ def test_one_that_died_while_it_began_has_lost_nothing() -> None:
     assert len(following.read()) == 2
 
 
-def test_what_there_is_no_room_for_is_not_begun() -> None:
+def test_series_without_room_are_not_begun() -> None:
     own = OwnMetrics(block(), 0)
     own.begin([])
     histogram = Metric("histogram", "h", "Says.", 1, ("l",), tuple(map(float, range(98))))

@@ -20,20 +20,20 @@ LOOKS = {
     "one-is-another": ({"a": A}, {"a": B}, ["a"]),
     "one-lies-elsewhere": ({"a": A}, {"a": ANOTHER_DEVICE}, ["a"]),
     "two-are-exchanged": ({"a": A, "b": B}, {"a": B, "b": A}, ["a", "b"]),
-    "one-cannot-be-told": ({"a": A, "b": B}, {"b": B}, []),
+    "one-cannot-be-known": ({"a": A, "b": B}, {"b": B}, []),
     "it-was-gone-as-soon-as-it-was-made": ({"a": None}, {"a": None}, ["a"]),
     "nothing-was-made": ({}, {}, []),
 }
 
 
 @pytest.mark.parametrize(("made", "now", "expected"), LOOKS.values(), ids=LOOKS)
-def test_what_names_another_object_than_it_did_is_lost(
+def test_a_path_that_names_another_object_is_lost(
     made: dict[str, Identity | None], now: dict[str, Identity | None], expected: list[str]
 ) -> None:
     assert lost_paths(made, now) == expected
 
 
-def test_the_words_say_what_was_removed_what_follows_and_what_prevents_it() -> None:
+def test_the_words_have_the_removed_paths_the_effect_and_the_cure() -> None:
     one = words(["/dev/shm/ringbatch.prod.7.0a"])
     assert one.startswith(
         "somebody removed what this engine needs in /dev/shm: /dev/shm/ringbatch.prod.7.0a. Clients"

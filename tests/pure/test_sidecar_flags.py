@@ -56,7 +56,7 @@ def test_it_is_not_the_model_server_of_its_own(
         "-port=1 -component-port=2 -max-batchsize=3 -max-latency=5000 -enable-batcher=true",
     ],
 )
-def test_the_agents_flags_mean_what_they_mean_there(calls: list[Config], arguments: str) -> None:
+def test_the_agents_flags_keep_their_meaning(calls: list[Config], arguments: str) -> None:
     config = configured(calls, *arguments.split())
     (model,) = config.models
     assert config.server.port == 1
@@ -78,7 +78,7 @@ def test_our_own_flags_win(calls: list[Config]) -> None:
     assert (config.server.frontends, config.server.host) == (1, "::1")
 
 
-def test_flags_of_the_agents_other_parts_do_nothing_and_are_said_to(
+def test_flags_of_the_agents_other_parts_do_nothing_and_are_reported(
     calls: list[Config], capsys: pytest.CaptureFixture[str]
 ) -> None:
     configured(calls, "--namespace", "n", "--model-dir=/m", "--enable-puller=false", "--log-url=")
@@ -132,7 +132,7 @@ def test_the_source_of_the_agents_logger_may_be_another(calls: list[Config]) -> 
         ("--component-port x", '--component-port: found "http://127.0.0.1:x", but it must be '),
     ],
 )
-def test_what_cannot_be_is_refused_by_the_flags_own_name(
+def test_an_impossible_value_is_refused_by_the_flags_own_name(
     calls: list[Config], capsys: pytest.CaptureFixture[str], arguments: str, words: str
 ) -> None:
     assert cli.main(["sidecar", *arguments.split()]) == 2
@@ -147,7 +147,7 @@ def test_an_unknown_flag_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--nonsense" in capsys.readouterr().err
 
 
-def test_the_help_has_no_word_of_what_does_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_leaves_out_flags_that_do_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         cli.main(["sidecar", "--help"])
     printed: Any = capsys.readouterr().out

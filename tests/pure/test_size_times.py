@@ -21,7 +21,7 @@ def test_each_size_has_its_own_time() -> None:
     assert (known.of(1), known.of(32)) == (100, 900)
 
 
-def test_a_size_that_has_not_run_takes_what_the_next_larger_takes() -> None:
+def test_a_size_that_has_not_run_takes_the_time_of_the_next_larger() -> None:
     known = SizeTimes()
     known.ran(8, 400)
     known.ran(32, 900)
@@ -36,7 +36,7 @@ def test_a_stalled_batch_moves_an_average_by_little() -> None:
 
 
 @given(sizes, times, times)
-def test_an_average_comes_near_what_batches_take(rows: int, before_ns: int, now_ns: int) -> None:
+def test_an_average_comes_near_the_times_of_batches(rows: int, before_ns: int, now_ns: int) -> None:
     known = SizeTimes()
     known.ran(rows, before_ns)
     for _ in range(400):
@@ -45,7 +45,7 @@ def test_an_average_comes_near_what_batches_take(rows: int, before_ns: int, now_
 
 
 @given(sizes, st.lists(times, min_size=1))
-def test_an_average_stays_between_what_batches_took(rows: int, took_ns: list[int]) -> None:
+def test_an_average_stays_between_the_times_of_batches(rows: int, took_ns: list[int]) -> None:
     known = SizeTimes()
     for one_ns in took_ns:
         known.ran(rows, one_ns)

@@ -28,14 +28,14 @@ TRIED: Final = [Trial(1, 0, 11 * MS), Trial(2, 0, 12 * MS), Trial(8, 0, 18 * MS)
     ("rows", "run_ms", "padded_ms"),
     [(1, 11, 11), (2, 12, 12), (5, 15, 18), (8, 18, 18), (16, 36, 36)],
 )
-def test_what_a_batch_takes_lies_between_its_neighbours(
+def test_a_batchs_time_lies_between_those_of_its_neighbours(
     rows: int, run_ms: int, padded_ms: int
 ) -> None:
     assert Baseline([TRIED], padded=False).run_ns(rows) == pytest.approx(run_ms * MS)
     assert Baseline([TRIED], padded=True).run_ns(rows) == pytest.approx(padded_ms * MS)
 
 
-def test_a_lone_size_says_what_larger_ones_take_at_most() -> None:
+def test_a_lone_size_bounds_the_times_of_larger_ones() -> None:
     baseline = Baseline([[Trial(4, 0, 10 * MS)]], padded=False)
     assert [baseline.run_ns(rows) / MS for rows in (1, 4, 8)] == [10, 10, 20]
 
@@ -78,7 +78,9 @@ def test_some_microseconds_more_are_no_slowdown_worth_a_request() -> None:
     ],
     ids=["no batch ran", "quicker than in warm-up", "counts are gone", "counts began anew"],
 )
-def test_who_shows_nothing_is_not_called_slow(before: Runs, now: Runs, slowdown: float) -> None:
+def test_an_engine_without_measurements_is_not_called_slow(
+    before: Runs, now: Runs, slowdown: float
+) -> None:
     assert Baseline([TRIED], padded=False).slowdown(before, now) == slowdown
 
 
@@ -98,7 +100,7 @@ sizes = st.lists(st.integers(1, 64), min_size=1, max_size=5, unique=True)
     st.integers(0, 10),
     st.booleans(),
 )
-def test_whatever_the_sizes_a_slowdown_is_what_the_model_is_slowed_by(
+def test_the_slowdown_of_a_model_is_found_at_any_sizes(
     tried: list[int], ran: list[int], factor: int, fixed_ms: int, padded: bool
 ) -> None:
     warm_up = [Trial(rows, 0, (fixed_ms + rows) * MS) for rows in tried]

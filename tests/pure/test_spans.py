@@ -42,7 +42,7 @@ def spans_of(**changes: Any) -> list[Span]:
     return request_spans(REQUEST._replace(**changes), MNIST, IDS)
 
 
-def test_the_span_of_a_request_says_what_is_known_of_it() -> None:
+def test_the_span_of_a_request_has_its_known_attributes() -> None:
     span, *_ = spans_of()
     batch_id = IDS.text(9)
     assert span == Span(
@@ -113,9 +113,7 @@ def test_the_ids_of_phases_differ_and_are_none_of_zero(span: int) -> None:
         ({"protocol": Protocol.HTTP}, "", "HTTP"),
     ],
 )
-def test_a_span_is_named_after_what_was_asked(
-    changes: dict[str, Any], model: str, name: str
-) -> None:
+def test_a_span_has_the_name_of_the_call(changes: dict[str, Any], model: str, name: str) -> None:
     span, *_ = request_spans(REQUEST._replace(**changes), ModelName(model), IDS)
     assert span.name == name
     assert ("ringbatch.model" in span.attributes) == bool(model)
@@ -132,7 +130,7 @@ def test_a_span_is_named_after_what_was_asked(
         (Protocol.V2_BINARY, ModelName("m"), "/v2/models/{model}/infer"),
     ],
 )
-def test_a_route_is_told_where_there_is_but_one(
+def test_a_route_is_given_if_there_is_but_one(
     protocol: Protocol, model: ModelName, route: str | None
 ) -> None:
     """Embeddings and the like are counted with V1, and are about models of texts, or of none."""
@@ -167,13 +165,13 @@ def test_a_failure_of_ours_is_an_error(code: int, grpc: int, failed: bool) -> No
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 413, 418, 422, 429, 503, 504, 520])
-def test_the_status_of_a_model_server_is_told_as_its_client_has_it(status: int) -> None:
+def test_the_status_of_a_model_server_is_that_of_its_client(status: int) -> None:
     expected_code = grpc_status(ModelServerAnswered("no", status)).code
     span, *_ = spans_of(code=status, protocol=Protocol.GRPC)
     assert span.attributes["rpc.grpc.status_code"] == expected_code
 
 
-def test_what_was_in_no_batch_links_to_none() -> None:
+def test_a_request_without_a_batch_links_to_none() -> None:
     whole, *phases = spans_of(found=Breakdown(0, 70), code=503, parent="", instances=0)
     assert (whole.links, whole.parent, whole.failed) == ((), "", True)
     assert not {"ringbatch.batch_id", "ringbatch.instances"} & {*whole.attributes}
@@ -233,7 +231,7 @@ def test_at_the_end_all_batches_are_given_out() -> None:
     assert batches.take_all() == []
 
 
-def test_what_is_held_of_batches_is_bounded() -> None:
+def test_held_batches_are_bounded() -> None:
     batches = OpenBatches()
     taken = 0
     for batch in range(4 * MOST_OPEN):
@@ -287,7 +285,7 @@ any_spans = st.builds(
 
 
 @given(st.lists(any_spans, max_size=4), st.integers(1, 1 << 61))
-def test_the_bytes_are_what_opentelemetry_reads_as_the_same(spans: list[Span], epoch: int) -> None:
+def test_the_bytes_are_read_by_opentelemetry_as_the_same(spans: list[Span], epoch: int) -> None:
     data = Encoder({"service.name": "e"}, "1").encode(spans, epoch)
     (of_resource,) = ExportTraceServiceRequest.FromString(data).resource_spans
     (of_scope,) = of_resource.scope_spans

@@ -41,13 +41,13 @@ class Scripted:
         return True
 
 
-def test_what_comes_soon_is_found_without_sleeping() -> None:
+def test_a_quick_ring_is_found_without_sleeping() -> None:
     scripted = Scripted(rings_ns=20 * LOOK_NS)
     scripted.watched.wait()
     assert (scripted.looks, scripted.slept_ns) == (20, [0])
 
 
-def test_what_has_come_already_is_found_at_once() -> None:
+def test_an_earlier_ring_is_found_at_once() -> None:
     scripted = Scripted(rings_ns=0)
     scripted.watched.wait()
     assert (scripted.looks, scripted.slept_ns) == (0, [0])

@@ -29,7 +29,7 @@ def test_seconds_count_while_nothing_moves_and_something_waits(
         assert clock.seconds(look) == expected
 
 
-def test_what_was_taken_since_the_last_tick_counts() -> None:
+def test_bytes_taken_since_the_last_tick_count() -> None:
     clock = StallClock()
     for _ in range(6):
         clock.tick(0, True)

@@ -25,7 +25,7 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
     writing.close()
 
 
-def test_what_comes_is_handled(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_a_message_is_handled(ends: tuple[socket.socket, socket.socket]) -> None:
     reading, writing = ends
     loop, came = Loop(), []
     loop.watch(reading, lambda: came.append(reading.recv(10)))
@@ -40,7 +40,7 @@ def test_what_comes_is_handled(ends: tuple[socket.socket, socket.socket]) -> Non
     assert came == [b"one"]
 
 
-def test_what_can_be_given_up_is_and_the_loop_goes_on(
+def test_a_watch_that_can_be_given_up_is_and_the_loop_goes_on(
     ends: tuple[socket.socket, socket.socket], caplog: pytest.LogCaptureFixture
 ) -> None:
     reading, writing = ends
@@ -55,13 +55,13 @@ def test_what_can_be_given_up_is_and_the_loop_goes_on(
     assert "a fault" in caplog.text, "with where it came from"
 
 
-def test_what_cannot_be_given_up_breaks_the_loop() -> None:
+def test_a_call_that_cannot_be_given_up_breaks_the_loop() -> None:
     loop = Loop()
     loop.guard(fail)
     assert loop.broken
 
 
-def test_what_fails_to_be_given_up_breaks_the_loop() -> None:
+def test_a_failing_release_breaks_the_loop() -> None:
     loop = Loop()
     loop.guard(fail, fail)
     assert loop.broken
@@ -78,7 +78,7 @@ def test_a_request_to_end_is_no_fault() -> None:
     assert not loop.broken
 
 
-def test_who_is_forgotten_amid_a_turn_is_not_called(
+def test_a_watch_forgotten_amid_a_turn_is_not_called(
     ends: tuple[socket.socket, socket.socket],
 ) -> None:
     reading, writing = ends

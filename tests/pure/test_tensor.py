@@ -46,7 +46,7 @@ def test_a_datatype_has_the_size_and_kind_of_its_numpy_dtype(
 
 
 @pytest.mark.parametrize("datatype", [d for d in DATATYPES.values() if d.code])
-def test_the_code_packs_a_number_to_what_numpy_reads(datatype: Datatype) -> None:
+def test_the_code_packs_a_number_as_numpy_reads_it(datatype: Datatype) -> None:
     packed = struct.pack(f"<{datatype.code}", 1)
     assert len(packed) == datatype.size
     assert np.frombuffer(packed, datatype.numpy)[0] == 1
@@ -96,7 +96,7 @@ def test_row_bytes_are_those_of_one_instance_where_they_are_always_the_same(
         ("x", "FP32", [None], "not None"),
     ],
 )
-def test_what_is_no_tensor_is_refused_in_words(
+def test_an_invalid_tensor_is_refused_in_words(
     name: str, datatype: str, shape: list[int], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):

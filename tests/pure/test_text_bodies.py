@@ -42,7 +42,7 @@ def dumped(value: Any) -> bytes:
 
 @pytest.mark.parametrize("read", [openai.read, reranking.read, classifying.read])
 @given(body=st.binary(max_size=40) | st.dictionaries(MEMBERS, VALUES, max_size=6).map(dumped))
-def test_whatever_comes_is_read_or_refused(read: Any, body: bytes) -> None:
+def test_any_body_is_read_or_refused(read: Any, body: bytes) -> None:
     try:
         asked = read(body)
     except InvalidRequest as error:
@@ -110,7 +110,7 @@ def test_vectors_are_written_as_asked_for(form: str) -> None:
 
 
 @pytest.mark.parametrize("raw", [False, True])
-def test_the_best_text_comes_first_whatever_its_score(raw: bool) -> None:
+def test_the_best_text_comes_first_at_any_score(raw: bool) -> None:
     body = {"query": "q", "texts": ["a", "b", "c", "d"], "raw_scores": raw}
     rendering = reranking.RerankingRendering(reranking.read(orjson.dumps(body)), "m")
     _, answer, _ = rendering.render(results(-200, 3, 200, 3), "")
@@ -154,7 +154,7 @@ def test_of_documents_that_are_objects_fields_count_in_their_order(
         ({"texts": ["a"], "rank_fields": ["x"]}, 'unknown member "rank_fields"'),
     ],
 )
-def test_what_a_rerank_cannot_mean_is_told_in_words(members: dict[str, Any], words: str) -> None:
+def test_an_impossible_rerank_is_described(members: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         reranking.read(orjson.dumps({"query": "q", **members}))
     assert str(refused.value).startswith(words)
@@ -194,7 +194,7 @@ def test_classification_takes_the_parameters_of_huggingface_hub(
         ({"topk": 1}, 'unknown member "topk"; known are top_k, function_to_apply'),
     ],
 )
-def test_what_parameters_cannot_mean_is_told_in_words(parameters: Any, words: str) -> None:
+def test_impossible_parameters_are_described(parameters: Any, words: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         classifying.read(orjson.dumps({"inputs": "x", "parameters": parameters}))
     assert str(refused.value).startswith(words)
@@ -228,7 +228,7 @@ def rendering_of(path: str, **members: Any) -> Any:
         ("/v2/rerank", {"raw_scores": True, "top_n": 1}),
     ],
 )
-def test_what_json_cannot_carry_is_the_models_failure(
+def test_a_value_that_json_cannot_carry_is_the_models_failure(
     path: str, members: dict[str, Any], number: float
 ) -> None:
     wide = path in (openai.PATH, classifying.PATH)

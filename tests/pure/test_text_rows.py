@@ -122,7 +122,7 @@ def test_pairs_are_a_query_and_a_text_each() -> None:
     assert given(parts, Frame((QUERY, TEXT))).texts == [("q", "one"), ("r", "two")]
 
 
-def test_what_is_given_as_texts_is_taken_as_it_is() -> None:
+def test_given_texts_are_taken_as_they_are() -> None:
     own = GivenTexts(["a"])
     assert given([(1, own, 0)], Frame((TEXT,))) is own
 

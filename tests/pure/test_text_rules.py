@@ -46,7 +46,7 @@ def test_buckets_and_the_budget_can_be_set(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_said(tmp_path: Path, keys: dict[str, Any], words: str) -> None:
+def test_a_fault_is_described(tmp_path: Path, keys: dict[str, Any], words: str) -> None:
     (tmp_path / "there").touch()
     with pytest.raises(ConfigError) as caught:
         concluded(tmp_path, **keys)

@@ -14,7 +14,7 @@ def shown(before: Sample | None, now: Sample, width: int = 100, height: int | No
     return "\n".join(line.text for line in page(before, now, width, height))
 
 
-def test_what_happened_in_between_is_said() -> None:
+def test_events_of_the_interval_are_shown() -> None:
     assert (
         shown(FIRST, SECOND)
         == """\
@@ -39,7 +39,7 @@ def test_without_an_earlier_sample_there_are_no_rates_and_all_that_was_counted()
     assert "digits        -       -     -  ready" in text
 
 
-def test_an_interval_in_which_nothing_happened_has_zeros_and_what_was_so_far() -> None:
+def test_an_interval_without_events_has_zeros_and_the_counts_so_far() -> None:
     text = shown(FIRST, replace(FIRST, at_ns=101 * S))
     assert "0 requests/s" in text
     assert "digits      0    -    -" in text
@@ -156,7 +156,7 @@ bulk         digits    1.0   5.0s    75%        2.0"""
     )
 
 
-def test_without_an_earlier_sample_classes_have_what_was_so_far() -> None:
+def test_without_an_earlier_sample_classes_have_the_counts_so_far() -> None:
     text = shown(None, replace(FIRST, models=(replace(MODEL, classes=CLASSES),)))
     assert "interactive  digits      -   20ms    50%          -" in text
 

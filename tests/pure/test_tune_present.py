@@ -24,13 +24,13 @@ def test_defaults_are_settings_as_they_are(tmp_path: Path, monkeypatch: pytest.M
     assert read(tmp_path, MODEL + "threads = 5\n") == {**usual, "threads": 5}
 
 
-def test_a_wait_is_told_where_it_has_an_effect(tmp_path: Path) -> None:
+def test_a_wait_is_read_if_it_has_an_effect(tmp_path: Path) -> None:
     found = read(tmp_path, MODEL + 'policy = "fixed"\nmax_latency_ms = 7\n')
     assert (found["policy"], found["max_latency_ms"]) == ("fixed", 7)
     assert "max_latency_ms" not in read(tmp_path, MODEL)
 
 
-def test_what_is_no_one_value_is_left_out(tmp_path: Path) -> None:
+def test_a_setting_without_one_value_is_left_out(tmp_path: Path) -> None:
     found = read(tmp_path, MODEL + "workers = [1, 2]\n")
     assert found.keys() & {"workers", "threads"} == set()
     two = MODEL + '[models.n]\npath = "m.onnx"\nmax_batch_size = 4\n'

@@ -121,7 +121,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_what_does_not_fit_is_refused_in_the_clients_shapes(case: str) -> None:
+def test_a_misfit_is_refused_in_the_clients_shapes(case: str) -> None:
     model, given_entry, words = BAD[case]
     with pytest.raises(InvalidRequest) as refused:
         V2Model(model).requests.parse(body(given_entry), None)

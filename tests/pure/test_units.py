@@ -157,7 +157,7 @@ def listening(engine: Engine, *, user: bool) -> str:
     return text
 
 
-def test_a_stop_may_take_longer_than_what_it_waits_for() -> None:
+def test_a_stop_may_take_longer_than_its_longest_wait() -> None:
     found = files(TEXTS, ["/x"], engine(stop_s=600.0), user=False)
     assert "TimeoutStopSec=660\n" in found[f"{DROP_IN}/settings.conf"]
 
@@ -169,7 +169,7 @@ def test_drop_ins_are_written_where_they_are_needed() -> None:
     assert "LoadCredential=api_keys:/k\n" in more[f"{DROP_IN}/credentials.conf"]
 
 
-def test_a_users_manager_gets_what_it_has_a_right_to() -> None:
+def test_a_users_manager_gets_its_permitted_settings() -> None:
     found = files(TEXTS, ["/x"], ENGINE, user=True)
     service = found[f"systemd/user/{SERVICE}"]
     assert {path.split("/")[0] for path in found} == {"systemd"}
@@ -222,7 +222,7 @@ def test_the_command_writes_them_below_a_root(
     assert "systemctl enable --now ringbatch@prod.socket" in capsys.readouterr().out
 
 
-def test_who_may_not_write_units_reads_how_to(
+def test_an_unprivileged_user_reads_how_to_install_units(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
@@ -268,7 +268,7 @@ def install(image: Path, config: Path) -> int:
     return main(["units", "--install", "--root", str(image), "--config", str(config)])
 
 
-def test_where_all_is_in_its_place_nothing_is_said(
+def test_an_install_with_all_in_its_place_prints_nothing(
     image: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert install(image, configure(image)) == 0
@@ -286,7 +286,7 @@ def test_a_file_whose_name_no_unit_can_have_is_refused(
 
 
 @pytest.mark.parametrize("place", ["prod.toml", "etc/ringbatch/prod.conf"])
-def test_a_file_that_the_units_do_not_read_is_told(
+def test_a_file_that_the_units_do_not_read_is_reported(
     place: str, image: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = configure(image).rename(image / place)
@@ -310,7 +310,7 @@ def test_a_file_that_a_user_has_in_place_is_the_one_that_is_read(
 
 
 @pytest.mark.parametrize("folder", ["home/me", "root", "run/user/7", "tmp", "var/tmp"])
-def test_a_model_that_the_service_does_not_see_is_told(
+def test_a_model_that_the_service_does_not_see_is_reported(
     folder: str, image: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(units, "_command", lambda: ["/opt/ringbatch"])
@@ -323,7 +323,7 @@ def test_a_model_that_the_service_does_not_see_is_told(
     )
 
 
-def test_a_link_to_what_the_service_does_not_see_is_told(
+def test_a_link_to_a_file_that_the_service_does_not_see_is_reported(
     image: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(units, "_command", lambda: ["/opt/ringbatch"])
@@ -344,10 +344,10 @@ def test_an_installation_in_a_home_sees_models_there(
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize(("mode", "is_told"), [(0o700, True), (0o754, True), (0o711, False)])
-def test_an_installation_that_the_service_cannot_enter_is_told(
+@pytest.mark.parametrize(("mode", "is_warned"), [(0o700, True), (0o754, True), (0o711, False)])
+def test_an_installation_that_the_service_cannot_enter_is_reported(
     mode: int,
-    is_told: bool,
+    is_warned: bool,
     image: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -358,12 +358,12 @@ def test_an_installation_that_the_service_cannot_enter_is_told(
     (image / "opt/mine").chmod(mode)
     monkeypatch.setattr(units, "_command", lambda: ["/opt/mine/.venv/bin/ringbatch"])
     assert install(image, configure(image)) == 0
-    told = (
+    warning = (
         "ringbatch: the service cannot run /opt/mine/.venv/bin/ringbatch, because its user, "
         "ringbatch, may not enter /opt/mine; install ringbatch in /opt/ringbatch, with a Python "
         "that every user can run\n"
     )
-    assert capsys.readouterr().err == (told if is_told else "")
+    assert capsys.readouterr().err == (warning if is_warned else "")
 
 
 def test_on_this_host_the_interpreter_is_looked_at_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -386,7 +386,7 @@ def test_credentials_lie_where_the_host_has_them(image: Path) -> None:
     )
 
 
-def test_what_is_not_needed_any_more_is_removed_and_nothing_else(
+def test_files_that_are_not_needed_any_more_are_removed_and_nothing_else(
     image: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     credentials = image / "etc/ringbatch/prod.credentials"
@@ -422,7 +422,7 @@ def test_without_install_they_are_printed(capsys: pytest.CaptureFixture[str]) ->
     ("section", "message"),
     [("port = 0", "port that is known"), ('host = "no.such.invalid"', "is no address")],
 )
-def test_what_no_socket_can_be_made_for_is_refused(
+def test_an_address_that_no_socket_can_have_is_refused(
     section: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "m.py").touch()

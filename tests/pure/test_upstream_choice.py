@@ -113,7 +113,7 @@ def test_failures_of_all_workers_count_until_one_hears_of_the_server(
     assert concluded(known, [], NOW).failed_in_a_row == expected
 
 
-def test_what_was_learned_is_forgotten() -> None:
+def test_old_findings_are_forgotten() -> None:
     known = [
         Known(took_ns=S, learned_ns=NOW - FORGOTTEN_NS),
         Known(took_ns=10, learned_ns=NOW - 200),
@@ -124,12 +124,12 @@ def test_what_was_learned_is_forgotten() -> None:
     assert concluded(known[:2], [], NOW).took_ns == 0
 
 
-def test_what_is_under_way_is_what_workers_have_there() -> None:
+def test_batches_under_way_are_those_that_workers_have_there() -> None:
     state = concluded([], [7, 5, 9], NOW)
     assert (state.outstanding, state.oldest_ns) == (3, 5)
 
 
-def test_a_pace_follows_what_answers_take() -> None:
+def test_a_pace_follows_the_times_of_answers() -> None:
     assert learned_ns(0, 100) == 100
     pace = 100
     for _ in range(20):
@@ -156,7 +156,7 @@ def test_a_pace_follows_what_answers_take() -> None:
         (busy(1, 500, waited_ms=2001)._replace(probed_ns=NOW - MS), False),
     ],
 )
-def test_who_is_probed(state: ServerState, due: bool) -> None:
+def test_servers_due_for_a_probe(state: ServerState, due: bool) -> None:
     assert probe_due(state, NOW) is due
 
 

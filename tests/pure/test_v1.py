@@ -75,7 +75,9 @@ def test_an_empty_list_has_no_instances(model: V1Model) -> None:
 
 @pytest.mark.parametrize("model", [UNTYPED, SCALAR, VECTOR, PAIR])
 @pytest.mark.parametrize("text", ['{"instances":5}', "nope"])
-def test_what_kserve_cannot_unmarshal_is_marked_as_such(model: V1Model, text: str) -> None:
+def test_a_body_that_kserve_cannot_unmarshal_is_marked_as_unreadable(
+    model: V1Model, text: str
+) -> None:
     assert refusal(model, text).startswith(UNREADABLE)
 
 

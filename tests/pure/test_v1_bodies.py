@@ -99,7 +99,7 @@ def test_deep_nesting_is_refused(model: V1Model, opening: str) -> None:
     assert refusal(model, text).startswith(UNREADABLE)
 
 
-def test_an_integer_beyond_what_python_converts_is_refused() -> None:
+def test_an_integer_beyond_pythons_conversion_is_refused() -> None:
     text = '{"instances":[' + "1" * 5000 + "]}"
     assert refusal(UNTYPED, text) == f"{UNREADABLE}it holds an integer of too many digits"
     assert refusal(SCALAR, text).startswith(UNREADABLE)

@@ -313,7 +313,7 @@ LONG = "x" * 100_000
         (UNTYPED, f'{{"instances":[1] {LONG}'),
     ],
 )
-def test_no_text_echoes_much_of_what_the_client_sent(model: V1Model, text: str) -> None:
+def test_no_text_echoes_much_of_the_clients_body(model: V1Model, text: str) -> None:
     assert len(refusal(model, text)) < 250
 
 
@@ -350,7 +350,7 @@ REQUESTS = ENTRIES | st.dictionaries(
 
 
 @given(REQUESTS, st.sampled_from(["FP16", "FP32", "INT8", "UINT64"]), st.sampled_from([1, 2]))
-def test_the_short_way_for_vectors_gives_what_the_long_way_gives(
+def test_the_short_way_for_vectors_gives_the_result_of_the_long_way(
     request: Any, datatype: str, size: int
 ) -> None:
     model = spec([Tensor("x", datatype, [size])], max_batch_size=3)

@@ -36,7 +36,7 @@ def test_instances_pass_as_they_were_written(instances: str) -> None:
     assert payloads(same) == [as_list(words(k={"a": None}), instances.encode())]
 
 
-def test_each_part_is_told() -> None:
+def test_each_part_has_the_context() -> None:
     cap = UNTYPED.cap
     context = payloads(json.dumps({"instances": [7] * (cap + 1), "k": "é"}))
     assert [json.loads(part) for part in context] == [
@@ -56,6 +56,6 @@ def test_a_parameter_that_cannot_be_passed_on_is_refused(member: str, why: str) 
 
 @pytest.mark.parametrize("model", [UNTYPED, TYPED])
 @pytest.mark.parametrize("body", ["[1]", "{", '{"instances":[]}', '{"instances":[1],"k":1e400}'])
-def test_what_is_unsound_is_refused_as_ever(model: Any, body: str) -> None:
+def test_an_unsound_body_is_refused_as_ever(model: Any, body: str) -> None:
     with pytest.raises(InvalidRequest):
         V1Model(model).requests.parse(body.encode())

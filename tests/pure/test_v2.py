@@ -248,7 +248,7 @@ def test_outputs_are_as_they_are_asked_for(
     assert [(output.output, output.binary) for output in requested.outputs] == wanted
 
 
-def test_an_id_is_the_requests_own_whatever_came_before() -> None:
+def test_an_id_is_the_requests_own_after_any_other() -> None:
     model = codec([X], [Y])
     rest = T8[1:]
     twice = rest[:-1] + b',"id":"last"}'

@@ -66,7 +66,7 @@ CONVERTED = [
 
 
 @pytest.mark.parametrize(("came", "taken", "platform"), CONVERTED)
-def test_floats_are_made_what_the_model_takes(came: str, taken: str, platform: str) -> None:
+def test_floats_are_converted_to_the_models_datatype(came: str, taken: str, platform: str) -> None:
     given = model(taken, platform)
     expected = VALUES.astype(DTYPES[came]).astype(DTYPES[taken]).tobytes()
     requests = [
@@ -94,7 +94,7 @@ def test_halves_are_made_wider_too() -> None:
     ("came", "taken", "platform"),
     [("FP64", "FP32", "python"), ("FP64", "FP32", "onnx"), ("FP32", "FP16", "sklearn")],
 )
-def test_what_would_lose_something_is_refused(came: str, taken: str, platform: str) -> None:
+def test_a_lossy_conversion_is_refused(came: str, taken: str, platform: str) -> None:
     with pytest.raises(InvalidRequest, match=f"is {came}, but model"):
         over_rest(model(taken, platform), came, binary=True)
 

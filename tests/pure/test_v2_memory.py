@@ -214,7 +214,7 @@ def test_a_key_that_is_no_plain_name_is_refused(key: str) -> None:
         ("/..", ["."]),
     ],
 )
-def test_a_key_that_is_not_allowed_is_refused_and_not_told_what_is(
+def test_a_forbidden_key_is_refused_without_naming_the_allowed_ones(
     key: str, prefixes: list[str]
 ) -> None:
     text = refused(object_name, key, prefixes)

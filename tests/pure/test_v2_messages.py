@@ -108,7 +108,7 @@ def test_a_plain_answer_is_read() -> None:
         answer(shape=[(1 << 63) - 1] * 1000),
     ],
 )
-def test_what_is_no_answer_is_refused(body: bytes) -> None:
+def test_an_invalid_answer_is_refused(body: bytes) -> None:
     with pytest.raises(UnsoundAnswer):
         answered([Y], body, None)
 

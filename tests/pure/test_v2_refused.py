@@ -182,7 +182,7 @@ def test_wrong_members_beside_the_inputs_are_refused_in_words(
         ),
     ],
 )
-def test_what_is_not_served_is_said_so(
+def test_an_unsupported_feature_is_refused_as_such(
     entry: dict[str, Any], members: dict[str, Any], text: str
 ) -> None:
     body = json.dumps(json.loads(x(**entry)) | members).encode()

@@ -137,7 +137,7 @@ def test_t18_is_read_from_the_region_and_written_to_it() -> None:
     assert memory.regions["r0"] == ONE_TWO + bytes(24) + TWO_THREE + bytes(24)
 
 
-def test_what_is_read_is_what_stands_there_when_it_is_read() -> None:
+def test_shared_memory_is_read_late() -> None:
     memory = Memory(r0=bytes(8))
     (part,), _ = V2Model(ADDONE, memory).requests.parse(T18, None)
     memory.regions["r0"][:] = ONE_TWO
@@ -213,7 +213,7 @@ def test_outputs_of_all_three_kinds_in_one_answer() -> None:
     assert memory.regions["r"] == bytes(4) + strings(b"ab", b"") + bytes(6)
 
 
-def test_what_json_cannot_carry_may_be_in_shared_memory() -> None:
+def test_values_that_json_cannot_carry_may_be_in_shared_memory() -> None:
     memory = Memory(r=bytes(8))
     codec = V2Model(MANY, memory)
     inputs = [
@@ -264,7 +264,7 @@ def test_strings_are_read_once_and_checked_as_they_were_read() -> None:
     assert "is no BYTES of shape [2]" in refused(STRINGS, memory, body)
 
 
-def test_booleans_are_what_a_model_may_be_given() -> None:
+def test_booleans_become_valid_for_a_model() -> None:
     memory = Memory(r=bytes([0, 7, 255]))
     body = asked(tensor("f", "BOOL", [1, 3], parameters=at("r", 3)))
     assert payloads(V2Model(FLAGS, memory).requests.parse(body, None)) == [bytes([0, 1, 1])]

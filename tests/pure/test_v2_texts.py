@@ -170,7 +170,7 @@ ODD: dict[str, list[str]] = {
 
 @pytest.mark.parametrize("case", ODD)
 @pytest.mark.parametrize("with_length", [False, True])
-def test_what_only_looks_alike_is_told_apart(case: str, with_length: bool) -> None:
+def test_similar_texts_are_distinguished(case: str, with_length: bool) -> None:
     texts = [text.encode() for text in ODD[case]]
     expect_no_difference(
         MODELS["vector"], [(text, len(text) if with_length else None) for text in texts]
@@ -202,7 +202,7 @@ ODD_BINARY: dict[str, list[str]] = {
 
 
 @pytest.mark.parametrize("case", ODD_BINARY)
-def test_what_stands_before_binary_data_is_told_apart(case: str) -> None:
+def test_similar_texts_before_binary_data_are_distinguished(case: str) -> None:
     texts = [text.encode() for text in ODD_BINARY[case]]
     for model in ("vector", "two"):
         expect_no_difference(

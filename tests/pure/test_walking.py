@@ -27,7 +27,7 @@ def test_one_that_replaces_another_begins_where_one_did() -> None:
 
 
 @given(st.permutations(FILES))
-def test_whatever_the_order_of_reading_the_tests_have_that_of_names(files: list[Path]) -> None:
+def test_in_any_order_of_reading_tests_have_the_order_of_names(files: list[Path]) -> None:
     read = [test for file in files for test in NAMED if test[0] == file]
     assert as_named(read, lambda test: test[0], [Path("/clone")]) == NAMED
 

@@ -29,7 +29,7 @@ def test_the_order_of_the_places(here: Count, elsewhere: Count, kinds: str) -> N
 
 
 @given(COUNTS, COUNTS)
-def test_however_many_run_both_are_within_what_is_configured(here: Count, elsewhere: Count) -> None:
+def test_any_number_of_running_workers_is_within_both_ranges(here: Count, elsewhere: Count) -> None:
     kinds = in_ray(here, elsewhere)
     assert len(kinds) == most(here) + most(elsewhere)
     for running in range(fewest(here) + fewest(elsewhere), len(kinds) + 1):
@@ -51,5 +51,5 @@ def test_however_many_run_both_are_within_what_is_configured(here: Count, elsewh
         ("rr", "hh", False),
     ],
 )
-def test_who_may_keep_their_places(before: str, after: str, found: bool) -> None:
+def test_workers_that_may_keep_their_places(before: str, after: str, found: bool) -> None:
     assert agree(*(tuple(kind == "r" for kind in kinds) for kinds in (before, after))) is found

@@ -134,7 +134,7 @@ def over_grpc(server: Server, *metadata: tuple[str, str]) -> None:
         assert end.code == "OK", end.text
 
 
-def test_each_address_is_an_account_whatever_the_way(server: Server, slots: Slots) -> None:
+def test_each_address_is_an_account_on_every_way(server: Server, slots: Slots) -> None:
     found: dict[str, set[int]] = {}
     for source in (PROXY, CLIENT, OTHER):
         for data in ways().values():
@@ -149,9 +149,7 @@ def test_each_address_is_an_account_whatever_the_way(server: Server, slots: Slot
     assert NOBODY not in set.union(*found.values())
 
 
-def test_a_trusted_proxy_says_whose_a_request_is_and_nobody_else_does(
-    server: Server, slots: Slots
-) -> None:
+def test_only_a_trusted_proxy_names_the_account_of_a_request(server: Server, slots: Slots) -> None:
     asked(server, ways()["fast"], CLIENT)
     client = slots.last()
     spoilt = f"9.9.9.9, {CLIENT}"
@@ -188,7 +186,7 @@ def test_a_program_with_a_client_is_an_account_of_its_own(server: Server, slots:
     assert not set(found) & before
 
 
-def test_a_request_may_name_its_class_whatever_the_way(server: Server, slots: Slots) -> None:
+def test_a_request_may_name_its_class_on_every_way(server: Server, slots: Slots) -> None:
     asked(server, ways()["fast"])
     plain = slots.last()
     bulk = with_class(plain, PriorityClass.BULK)

@@ -63,7 +63,7 @@ def test_over_v1(server: Server, more: dict[str, str]) -> None:
     assert [row["y"] for row in answer.json["predictions"]] == [[n, 1] for n in range(3)]
 
 
-def test_rows_in_company_are_told_their_own(server: Server) -> None:
+def test_rows_in_company_get_their_own_context(server: Server) -> None:
     def one(number: int) -> None:
         for path in ("asker", "padded"):
             rows = [{"x": [number, n]} for n in range(1 + number % 7)]
@@ -164,7 +164,7 @@ def test_a_parameter_of_the_wrong_type_is_one_requests_own_fault(server: Server)
         list(pool.map(one, range(100)))
 
 
-def test_a_request_that_runs_again_is_told_the_same(server: Server) -> None:
+def test_a_request_that_runs_again_gets_the_same_context(server: Server) -> None:
     body = {"instances": [{"x": [1, 2]}], "die": True}
     answer = ask(server, "/v1/models/asker:predict", body, {"x-tenant": "blue"})
     assert context(answer)[0][1:3] == [{"die": True}, {"x-tenant": "blue"}]
@@ -183,7 +183,7 @@ def test_words_that_are_too_large_are_refused(server: Server) -> None:
     assert answer.status == 400
 
 
-def test_what_is_told_is_no_input_to_clients(server: Server) -> None:
+def test_request_contexts_are_no_input_to_clients(server: Server) -> None:
     with Connection(server.port) as connection:
         found = connection.ask(b"GET /v2/models/asker HTTP/1.1\r\nHost: a\r\n\r\n").json
     assert [one["name"] for one in found["inputs"]] == ["x", "times"]

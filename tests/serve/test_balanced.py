@@ -70,7 +70,9 @@ def trailers(server: Server, method: str, *sent: tuple[str, str]) -> bytes:
 
 
 @pytest.mark.parametrize("target", ["", "/v2/health/ready"])
-def test_who_asks_for_a_load_report_gets_it_in_that_form(server: Server, target: str) -> None:
+def test_a_client_that_asks_for_a_load_report_gets_it_in_that_form(
+    server: Server, target: str
+) -> None:
     text = load_report(server, "text", target=target)
     assert text is not None
     assert re.fullmatch(
@@ -87,7 +89,7 @@ def test_who_asks_for_a_load_report_gets_it_in_that_form(server: Server, target:
 
 @pytest.mark.parametrize("forms", [(), ("xml",), ("",), ("text", "json"), ("\xff",)])
 @pytest.mark.parametrize("target", ["", "/v2/health/ready"])
-def test_who_asks_for_none_that_there_is_is_answered_as_ever(
+def test_a_client_that_asks_for_an_unknown_report_is_answered_as_ever(
     server: Server, forms: tuple[str, ...], target: str
 ) -> None:
     assert load_report(server, *forms, target=target) is None

@@ -177,7 +177,7 @@ def test_a_bad_request_in_a_batch_fails_alone(server: Server, word: str) -> None
         assert f"raised; batch {failed.headers['x-batch-id']}\n  Traceback" in server.stderr
 
 
-def test_what_is_refused_before_the_batch_is_in_none(server: Server) -> None:
+def test_a_request_refused_before_the_batch_is_in_none(server: Server) -> None:
     """Five good requests fill the batch, whatever bad ones come in between."""
     good = [fast("five", instances(n)) for n in range(5)]
     bad = [fast("five", b'{"instances": []}'), fast("five", b"{"), fast("five", b"")]

@@ -210,7 +210,7 @@ def test_settings_are_tuned_until_the_time_is_over(
 
 @exhaustive
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=exhaustive), signal.SIGINT])
-def test_one_that_is_stopped_writes_what_was_measured(
+def test_a_stopped_run_writes_its_measurements(
     number: signal.Signals, served: Server, tmp_path: Path, wait_until: Callable[..., Any]
 ) -> None:
     url = ("--url", f"http://127.0.0.1:{served.port}", *QUICK)
@@ -287,7 +287,7 @@ def test_a_server_that_is_not_there_or_no_server_of_models_is_named(
     assert "must be http://HOST:PORT" in refused(capsys, tmp_path, "--url", "localhost:80")
 
 
-def test_a_request_that_the_model_refuses_is_told_with_its_words(
+def test_a_request_that_the_model_refuses_is_reported_with_its_words(
     served: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     url = f"http://127.0.0.1:{served.port}"
@@ -308,7 +308,7 @@ def test_a_request_that_the_model_refuses_is_told_with_its_words(
         assert "status 404" in refused(capsys, tmp_path, "--url", url, "--model", name)
 
 
-def test_what_cannot_be_written_is_found_before_anything_is_measured(
+def test_an_unwritable_output_is_found_before_anything_is_measured(
     served: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").touch()
@@ -317,7 +317,7 @@ def test_what_cannot_be_written_is_found_before_anything_is_measured(
     assert words.endswith("file/out: Not a directory")
 
 
-def test_an_engine_that_does_not_start_is_told_with_its_last_words(
+def test_an_engine_that_does_not_start_is_reported_with_its_last_words(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tmp_path / "ringbatch.toml"
@@ -353,7 +353,7 @@ def test_a_configuration_with_tls_is_refused_in_words(
 
 
 @exhaustive
-def test_an_engine_that_dies_meanwhile_is_told_with_its_last_words(tmp_path: Path) -> None:
+def test_an_engine_that_dies_meanwhile_is_reported_with_its_last_words(tmp_path: Path) -> None:
     arguments = configured(tmp_path, {"matmul": {"path": "matmul.py"}})
     config = Path(arguments[arguments.index("--config") + 1])
 
@@ -368,7 +368,7 @@ def test_an_engine_that_dies_meanwhile_is_told_with_its_last_words(tmp_path: Pat
         killed_meanwhile()
 
 
-def test_what_is_no_result_cannot_be_compared(
+def test_a_file_that_is_no_result_cannot_be_compared(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     result = tmp_path / "result.json"

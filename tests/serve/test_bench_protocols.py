@@ -92,7 +92,7 @@ def test_requests_with_heads_of_their_own_are_answered_alike(
 @pytest.mark.parametrize(
     ("protocol", "status"), [(Protocol.GRPC, GRPC + 3), (Protocol.CLIENT, 400)]
 )
-def test_what_the_model_refuses_has_its_status_and_the_run_no_figure(
+def test_a_request_that_the_model_refuses_keeps_its_status_and_the_run_has_no_figure(
     subject: Callable[[Protocol], Subject], protocol: Protocol, status: int
 ) -> None:
     tensor = {"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}
@@ -116,13 +116,13 @@ def test_an_engine_that_is_not_there_is_named() -> None:
             assert "no-such-engine" in next(iter(outcome.problems))
 
 
-def test_where_it_serves_grpc_has_to_be_said(engine: Server) -> None:
+def test_the_address_of_grpc_must_be_given(engine: Server) -> None:
     served = Served(Address("127.0.0.1", engine.port), None)
     with pytest.raises(CannotMeasure, match="--grpc-url"):
         find(served, Settings(protocol=Protocol.GRPC))
 
 
-def test_grpc_without_its_package_is_told_with_what_to_install(
+def test_grpc_without_its_package_is_reported_with_the_install_command(
     engine: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ringbatch.bench.command.subject.find_spec", lambda _: None)

@@ -151,7 +151,7 @@ def test_a_model_of_one_part_has_no_gap(server: Server) -> None:
         find(served, Settings(model="matmul", stream=True))
 
 
-def test_an_answer_that_is_no_event_stream_is_told(
+def test_an_answer_that_is_no_event_stream_is_reported(
     subject: Callable[..., Subject], tmp_path: Path
 ) -> None:
     plain = [("Accept", "application/json")]
@@ -159,7 +159,7 @@ def test_an_answer_that_is_no_event_stream_is_told(
         subject(Protocol.V1, headers=plain)
 
 
-def test_an_answer_that_ends_with_an_error_is_told(server: Server, tmp_path: Path) -> None:
+def test_an_answer_that_ends_with_an_error_is_reported(server: Server, tmp_path: Path) -> None:
     body = tmp_path / "body.json"
     body.write_bytes(orjson.dumps({"text": "2 raise"}))
     settings = Settings(model="stepping", request=body, protocol=Protocol.GENERATE, stream=True)

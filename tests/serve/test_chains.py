@@ -163,7 +163,7 @@ def test_more_instances_than_a_step_takes_at_once_are_split_and_joined(standing:
     assert answer.json["predictions"] == [wanted(row) for row in rows]
 
 
-def test_what_status_and_models_say_of_a_chain(standing: Site) -> None:
+def test_status_and_models_describe_a_chain(standing: Site) -> None:
     standing.ask("abc")
     done, output = standing.command("status")
     assert done
@@ -236,7 +236,7 @@ def found(server: Server, title: str) -> int | None:
 
 
 @pytest.mark.parametrize("rounds", [1, pytest.param(10, marks=exhaustive)])
-def test_whoever_is_killed_no_request_is_lost_or_wrong(
+def test_no_request_is_lost_or_wrong_after_any_kill(
     site: Site, load: Load, wait_until: WaitUntil, rounds: int
 ) -> None:
     for _ in range(rounds):
@@ -260,7 +260,7 @@ def test_a_step_that_is_loaded_again_serves_the_chain_from_then_on(
 
 
 @exhaustive
-def test_a_step_that_would_not_fit_is_refused_and_what_served_goes_on(
+def test_a_step_that_would_not_fit_is_refused_and_the_old_one_goes_on(
     site: Site, load: Load
 ) -> None:
     (site.folder / "rank.py").write_text(

@@ -85,7 +85,7 @@ def test_kills_of_the_only_worker_and_its_spare_fail_nobody(tmp_path: Path) -> N
 
 @exhaustive
 @pytest.mark.parametrize("role", first_of(["frontend", "worker", "collector"], 1))
-def test_who_was_stopped_for_a_while_goes_on_and_nobody_gets_what_is_anothers(
+def test_a_process_stopped_for_a_while_goes_on_and_no_client_gets_anothers_answer(
     tmp_path: Path, role: str
 ) -> None:
     play = lawful(asyncio.run(stops(tmp_path, role, 1, 1.5, **FEW)))
@@ -96,7 +96,7 @@ def test_who_was_stopped_for_a_while_goes_on_and_nobody_gets_what_is_anothers(
 @pytest.mark.parametrize(
     ("deed", "times"), first_of([(Deed.EXITS, 2), (Deed.RAISES, 1), (Deed.ALLOCATES, 1)], 1)
 )
-def test_poison_harms_nobody_but_who_sent_it(tmp_path: Path, deed: Deed, times: int) -> None:
+def test_poison_harms_its_sender_only(tmp_path: Path, deed: Deed, times: int) -> None:
     play = lawful(asyncio.run(poison(tmp_path, deed, times=times, limit_s=20.0, **FEW)))
     assert play.ledger.refused.total() == times
     # A worker whose death is explained is restarted without a delay.
@@ -107,7 +107,7 @@ def test_poison_harms_nobody_but_who_sent_it(tmp_path: Path, deed: Deed, times: 
 @pytest.mark.parametrize(
     "role", first_of(["collector", "worker", "frontend", "grpc", "control"], 1)
 )
-def test_who_never_goes_on_is_replaced(tmp_path: Path, role: str) -> None:
+def test_a_process_that_never_goes_on_is_replaced(tmp_path: Path, role: str) -> None:
     play = lawful(asyncio.run(wedges(tmp_path, role, 1, **FEW)))
     assert play.havoc.done == 1
     assert not play.ledger.refused
@@ -128,7 +128,7 @@ FAULTS: dict[str, tuple[str, list[str], list[str]]] = {
 
 @exhaustive
 @pytest.mark.parametrize("case", first_of(FAULTS, 1))
-def test_what_the_host_refuses_for_a_while_fails_no_request(tmp_path: Path, case: str) -> None:
+def test_a_refusal_of_the_host_for_a_while_fails_no_request(tmp_path: Path, case: str) -> None:
     fault, afflicted, killed = FAULTS[case]
     try:
         play = asyncio.run(faults(tmp_path, fault, afflicted, killed, **FEW))
@@ -139,7 +139,7 @@ def test_what_the_host_refuses_for_a_while_fails_no_request(tmp_path: Path, case
 
 
 @exhaustive
-def test_who_asks_for_more_than_a_control_group_has_is_refused_alone(tmp_path: Path) -> None:
+def test_a_process_that_exceeds_its_control_group_is_refused_alone(tmp_path: Path) -> None:
     try:
         play = asyncio.run(squeezed(tmp_path, **FEW))
     except Impossible as reason:

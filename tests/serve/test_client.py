@@ -342,7 +342,7 @@ print(flush=True)
 """
 
 
-def test_a_child_hangs_at_none_of_our_locks_whoever_had_them_at_the_fork(server: Server) -> None:
+def test_a_child_hangs_at_no_lock_that_was_held_at_the_fork(server: Server) -> None:
     with program(server, LOCKED) as process:
         printed = line(process)
     assert re.fullmatch(

@@ -68,7 +68,7 @@ def test_clients_may_have_to_show_a_certificate_but_not_at_the_control_address(
 
 
 @exhaustive
-def test_whom_an_authority_vouched_for_that_is_none_any_more_is_let_in_no_more(
+def test_a_removed_authoritys_clients_are_let_in_no_more(
     start: Start, authority: Authority, tmp_path: Path
 ) -> None:
     certificate, key = authority.certify("own")

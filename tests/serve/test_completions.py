@@ -240,8 +240,8 @@ def test_the_openai_package_works_unchanged(server: Server) -> None:
         assert plain.usage.total_tokens == 7
         answer = client.chat.completions.create(model="repeating", messages=chat("Hi."))
         assert answer.choices[0].message.content == "Hi."
-        told = [{"role": "user", "content": "Hi."}, answer.choices[0].message.model_dump()]
-        assert client.chat.completions.create(model="repeating", messages=told).id
+        messages = [{"role": "user", "content": "Hi."}, answer.choices[0].message.model_dump()]
+        assert client.chat.completions.create(model="repeating", messages=messages).id
         stream = client.chat.completions.create(
             model="repeating",
             messages=chat("Hi."),
@@ -291,7 +291,7 @@ def test_the_openai_package_works_unchanged_on_an_event_loop(server: Server) -> 
 TEXTS = ("one.", "two €.", "three.")
 
 
-def test_an_exported_decoder_gives_the_same_text_whatever_runs_beside_it(
+def test_an_exported_decoder_gives_the_same_text_beside_any_rows(
     server: Server, client: httpx.Client
 ) -> None:
     """Rows of several lengths, more than there are places, and one worker that dies under them."""

@@ -100,9 +100,7 @@ BAD = {
 
 @pytest.mark.parametrize("target", ["/v1/models/matmul:predict", "/v2/models/matmul/infer"])
 @pytest.mark.parametrize("case", BAD)
-def test_what_cannot_be_expanded_is_refused_in_words(
-    server: Server, case: str, target: str
-) -> None:
+def test_an_unexpandable_body_is_refused_in_words(server: Server, case: str, target: str) -> None:
     coding, body, status, words = BAD[case]
     (answer,) = ask(server, posted(body, coding, target))
     assert (answer.status, words in answer.error) == (status, True), answer.body
@@ -146,7 +144,7 @@ def plain_of(answer: Response) -> bytes:
 @pytest.mark.parametrize("way", ["fast", "falcon"])
 @pytest.mark.parametrize("accept", ["gzip", "gzip, deflate, br", "deflate;q=0.5, gzip", "deflate"])
 @pytest.mark.parametrize("n", [1_000, 100_000], ids=["at-once", "aside"])
-def test_a_large_answer_is_compressed_for_who_accepts_it(
+def test_a_large_answer_is_compressed_for_clients_that_accept_it(
     server: Server, n: int, accept: str, way: str
 ) -> None:
     before = server.status().frontends["handed_over"]
@@ -190,7 +188,9 @@ def test_answers_that_are_sent_plain(server: Server, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["fast", "falcon"])
-def test_who_refuses_plain_answers_gets_small_ones_compressed_too(server: Server, way: str) -> None:
+def test_a_client_that_refuses_plain_answers_gets_small_ones_compressed_too(
+    server: Server, way: str
+) -> None:
     (answer,) = ask(server, repeat(3, "gzip, identity;q=0", way=way))
     assert json.loads(gzip.decompress(answer.body))["predictions"] == [[0, 1, 2]]
 
@@ -229,7 +229,7 @@ def test_tritonclient_compresses_both_ways(server: Server, algorithm: str) -> No
 
 
 @exhaustive
-def test_answers_are_plain_where_they_are_not_told_to_be_compressed(start: Start) -> None:
+def test_answers_are_plain_without_the_setting(start: Start) -> None:
     server = start({"matmul": {"path": "matmul.py"}})
     headers = {"Accept-Encoding": "gzip, identity;q=0"}
     body = instances(*[[1.5] * 16] * 100)

@@ -126,7 +126,7 @@ def p50_ms(server: Server) -> float:
     return sorted(times)[len(times) // 2] * 1e3
 
 
-def test_idle_connections_cost_little_and_those_above_the_limit_are_told(
+def test_idle_connections_cost_little_and_those_above_the_limit_are_refused_in_words(
     server: Server, wait_until: WaitUntil, capsys: pytest.CaptureFixture[str]
 ) -> None:
     alone_ms, before_bytes, before_files = p50_ms(server), memory_bytes(server), files_open(server)

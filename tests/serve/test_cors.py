@@ -130,7 +130,7 @@ def test_a_preflight_needs_no_key_and_tells_no_path(client: httpx.Client, pages:
     assert client.options(PATH, headers={"origin": pages.origin}).status_code == 401
 
 
-def test_a_named_origin_may_change_what_is_served(client: httpx.Client, pages: Pages) -> None:
+def test_a_named_origin_may_change_the_served_models(client: httpx.Client, pages: Pages) -> None:
     path = "/v2/repository/models/none/load"
     site = {"sec-fetch-site": "cross-site"}
     foreign = client.post(path, headers=KEYS | site | {"origin": "http://evil.example.com"})

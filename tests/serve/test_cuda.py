@@ -163,7 +163,7 @@ def test_a_program_that_cannot_be_captured_is_served_without_graphs(
     assert server.stop() == 0
 
 
-def test_a_model_in_python_is_told_the_device(start: Start, tmp_path: Path) -> None:
+def test_a_model_in_python_gets_the_device(start: Start, tmp_path: Path) -> None:
     path = tmp_path / "m.py"
     path.write_text(PYTHON_MODEL)
     server = start({"m": {"path": str(path), "device": DEVICE}})
@@ -172,7 +172,7 @@ def test_a_model_in_python_is_told_the_device(start: Start, tmp_path: Path) -> N
     assert server.stop() == 0
 
 
-def test_what_a_worker_may_have_of_memory_leaves_the_devices_address_space_alone(
+def test_the_memory_limit_of_a_worker_leaves_the_devices_address_space_alone(
     start: Start, tmp_path: Path
 ) -> None:
     more = {"worker_memory_bytes": 4 << 30}

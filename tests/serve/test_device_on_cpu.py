@@ -139,7 +139,7 @@ def test_two_batches_are_under_way_also_as_the_worker_is_killed(
     assert server.stop() == 0
 
 
-def test_a_request_is_told_how_long_its_batch_was_copied_to_and_from_the_device(
+def test_a_response_has_the_copy_times_of_its_batch(
     start: Start, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     server = start({"m": written(tmp_path)}, access_log="all", log_format="json")

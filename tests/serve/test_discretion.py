@@ -115,7 +115,7 @@ def test_a_model_that_fails_is_not_quoted(
     ],
     ids=range(9),
 )
-def test_a_refusal_says_what_is_wrong_with_the_request_alone(
+def test_a_refusal_describes_the_request_alone(
     server: Server, connection: Connection, data: bytes
 ) -> None:
     answer = connection.ask(data)

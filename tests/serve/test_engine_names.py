@@ -106,7 +106,7 @@ def test_a_client_opens_the_engine_named(pair: tuple[Server, Server]) -> None:
             assert client.infer(model, X).shape == (1, 10)
 
 
-def test_an_unknown_name_is_told_with_those_that_run(pair: tuple[Server, Server]) -> None:
+def test_an_unknown_name_is_reported_with_the_running_ones(pair: tuple[Server, Server]) -> None:
     unknown = f"none-{os.getpid()}"
     there = [f"{ONE} (process {pair[0].pid})", f"{TWO} (process {pair[1].pid})"]
     for words in (["status", unknown], ["models", unknown], ["reload", unknown, "--model", "b"]):
@@ -143,7 +143,7 @@ def test_a_client_opened_by_name_goes_on_with_the_next_of_that_name(
             second.destroy()
 
 
-def test_a_second_engine_with_a_name_is_refused_with_what_to_do(
+def test_a_second_engine_with_a_name_is_refused_with_a_remedy(
     pair: tuple[Server, Server],
 ) -> None:
     second = again(pair[0], "--port", "0", "--engine-name", TWO)

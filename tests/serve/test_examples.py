@@ -65,7 +65,7 @@ def server(start_for_module: Start, tmp_path_factory: pytest.TempPathFactory) ->
     )
 
 
-def test_wines_that_were_not_trained_on_are_told_apart(server: Server) -> None:
+def test_wines_that_were_not_trained_on_are_distinguished(server: Server) -> None:
     wines = load_wine()
     answers = predictions(server, "wine", wines.data[1::2].tolist())
     labels = np.array([answer["label"] for answer in answers])
@@ -83,7 +83,7 @@ def png(pixels: Any, side: int) -> str:
     return base64.b64encode(file.getvalue()).decode()
 
 
-def test_pictures_are_read_and_their_digits_told(server: Server) -> None:
+def test_pictures_are_read_and_their_digits_recognised(server: Server) -> None:
     digits = load_digits()
     values = [
         {"data": png(pixels, 8 * (1 + index % 4)), "target": 0}
@@ -113,7 +113,9 @@ def bomb() -> str:
     ],
     ids=["number", "no-data", "null", "no-base64", "no-picture", "cut-off", "too-large"],
 )
-def test_what_is_no_picture_is_refused_in_words(server: Server, value: Any, words: str) -> None:
+def test_a_value_that_is_no_picture_is_refused_in_words(
+    server: Server, value: Any, words: str
+) -> None:
     answer = ask(server, "png", [value])
     assert answer.status == 400
     assert words in answer.error

@@ -77,7 +77,7 @@ def test_a_process_whose_every_call_fails_is_replaced_and_only_once(
 
 
 @exhaustive
-def test_whose_memory_has_leaked_away_gets_another_process(
+def test_a_model_whose_memory_has_leaked_away_gets_another_process(
     start: Start, wait_until: WaitUntil
 ) -> None:
     model = {"path": "leaky.py", "worker_memory_bytes": MEMORY_BYTES}

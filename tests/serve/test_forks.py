@@ -33,7 +33,7 @@ def server(standing: Standing) -> Server:
 
 
 @exhaustive
-def test_a_child_that_is_told_to_end_ends(server: Server) -> None:
+def test_a_child_ends_at_sigterm(server: Server) -> None:
     assert ask(server, *["terminated"] * 20) == [-signal.SIGTERM] * 20
 
 

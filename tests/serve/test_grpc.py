@@ -174,7 +174,7 @@ def test_bad_input_has_the_code_of_the_protocol(stub: Stub, case: str) -> None:
     assert (end.code, end.text != "", end.batch_id) == (code, True, "")
 
 
-def test_what_is_no_message_is_refused(stub: Stub) -> None:
+def test_an_invalid_message_is_refused(stub: Stub) -> None:
     assert stub.start(b"\xff")().code == "INVALID_ARGUMENT"
 
 
@@ -192,7 +192,7 @@ def test_an_unknown_method_is_unimplemented(stub: Stub) -> None:
         ("refuse", "INVALID_ARGUMENT", "no mood for <this>: ä"),
     ],
 )
-def test_what_the_model_says_is_told_to_its_request_alone(
+def test_a_models_error_goes_to_its_request_alone(
     stub: Stub, word: str, code: str, text: str
 ) -> None:
     def begin(string: str) -> Any:

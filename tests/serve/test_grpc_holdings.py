@@ -46,7 +46,7 @@ def stalled() -> Iterator[list[Http2]]:
 
 
 @pytest.mark.parametrize("method", first_of(METHODS, 1))
-def test_what_stalled_streams_have_sent_takes_a_bounded_part_of_the_memory(
+def test_messages_of_stalled_streams_take_a_bounded_part_of_the_memory(
     start: Start, wait_until: WaitUntil, stalled: list[Http2], method: str
 ) -> None:
     server = start(
@@ -130,7 +130,7 @@ def test_a_stalled_stream_ends_after_a_time(
         connection.send(stream, HEAD)
     assert connection.pour(streams, LARGEST_BYTES - 200, limit_s=2.0) > BUDGET_BYTES // 16
     with Stub(grpc_port(server)) as stub:
-        ended = partial(wait_until, what="it is ended", watchdog_s=90)
+        ended = partial(wait_until, condition="it is ended", watchdog_s=90)
         ended(lambda: connection.take(0.1) is False and connection.closed)
         assert stub.health().response.status == 1
 

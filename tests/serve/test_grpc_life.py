@@ -116,7 +116,7 @@ def test_a_killed_frontend_is_replaced_and_its_lane_adopted(
 
 
 @exhaustive
-def test_a_stop_under_load_answers_what_was_accepted(
+def test_a_stop_under_load_answers_accepted_requests(
     server: Server, held: Held, wait_until: WaitUntil
 ) -> None:
     load = Load(grpc_port(server), held)
@@ -128,7 +128,7 @@ def test_a_stop_under_load_answers_what_was_accepted(
     assert "Traceback" not in server.stderr
 
 
-def test_a_stop_waits_for_what_is_in_the_engine_and_ends_idle_streams(
+def test_a_stop_waits_for_requests_in_the_engine_and_ends_idle_streams(
     server: Server, held: Held, wait_until: WaitUntil
 ) -> None:
     port = grpc_port(server)

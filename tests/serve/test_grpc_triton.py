@@ -212,7 +212,7 @@ def test_tritons_client_streams(client: triton.InferenceServerClient) -> None:
     client.stop_stream()
 
 
-def test_tritons_client_is_told_what_is_wrong(client: triton.InferenceServerClient) -> None:
+def test_tritons_client_gets_the_fault(client: triton.InferenceServerClient) -> None:
     for model, text in (("nope", "there is no model"), ("untyped", "declares no inputs")):
         with pytest.raises(InferenceServerException, match=text):
             client.infer(model, add_input(triton, [1, 2]))
@@ -266,7 +266,7 @@ def test_tritons_client_shares_memory(client: triton.InferenceServerClient) -> N
         shm.destroy_shared_memory_region(handle)
 
 
-def test_tritons_client_is_told_that_there_is_no_memory_of_cudas(
+def test_tritons_client_learns_that_there_is_no_memory_of_cudas(
     client: triton.InferenceServerClient,
 ) -> None:
     assert len(client.get_cuda_shared_memory_status().regions) == 0

@@ -193,7 +193,7 @@ def test_one_of_another_version_is_replaced(start: Start, replace: Replace, name
 
 
 @exhaustive
-def test_the_old_one_answers_what_it_has(start: Start, replace: Replace, name: str) -> None:
+def test_the_old_engine_answers_its_requests(start: Start, replace: Replace, name: str) -> None:
     old = start(MODELS, name=name)
     with Client(name) as client, Connection(old.port) as connection:
         future = client.infer_async("echo", ["sleep"])

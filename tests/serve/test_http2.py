@@ -269,7 +269,7 @@ def test_a_stream_without_a_pause_ends_with_its_client_and_holds_up_nobody(
 
 @pytest.mark.parametrize("http2", [False, True], ids=["http/1.1", "h2c"])
 @pytest.mark.parametrize("path", ["/exit", "/cancelled"])
-def test_a_route_that_raises_what_ends_programs_is_500_and_ends_nothing(
+def test_a_route_that_raises_system_exit_is_500_and_ends_nothing(
     application: Server, http2: bool, path: str
 ) -> None:
     pid = application.role("frontend 0")

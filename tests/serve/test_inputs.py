@@ -234,7 +234,7 @@ def test_a_body_of_one_byte_more_than_the_limit_is_413(server: Server, way: str)
     assert_serves(server.port)
 
 
-def test_the_text_of_what_a_model_raised_stays_in_the_log(server: Server) -> None:
+def test_the_text_of_a_models_error_stays_in_the_log(server: Server) -> None:
     answer = ask(server, "fast", "echo", instances("raise"))
     assert "secret" not in answer.error
     assert "ValueError: a secret of the model's" in server.stderr
@@ -291,9 +291,7 @@ def test_with_kserve_errors_an_answer_is_the_agents_text(server: Server, way: st
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_with_kserve_errors_a_wrong_count_is_told_in_the_agents_words(
-    server: Server, way: str
-) -> None:
+def test_with_kserve_errors_a_wrong_count_has_the_agents_words(server: Server, way: str) -> None:
     with Connection(server.port) as connection:
         answer = connection.ask(WAYS[way]("kserve", instances(1, "lose", 3)))
     assert (answer.status, answer.headers["content-type"]) == (200, AGENT_TEXT)

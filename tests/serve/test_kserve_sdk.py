@@ -76,7 +76,7 @@ def test_v1(results: dict[str, Any]) -> None:
     assert "instances[0] has shape [15]" in v1["refused"]
 
 
-def test_v2_says_what_is_ready(results: dict[str, Any]) -> None:
+def test_v2_shows_readiness(results: dict[str, Any]) -> None:
     v2 = results["v2"]
     assert (v2["live"], v2["ready"], v2["model ready"]) == (True, True, True)
     assert v2["unknown ready"] is False
@@ -93,6 +93,6 @@ def test_every_form_of_a_request_gets_the_answer(
     assert answers == [ANSWERS[model]] * len(answers)
 
 
-def test_grpc_says_what_is_ready(results: dict[str, Any]) -> None:
+def test_grpc_shows_readiness(results: dict[str, Any]) -> None:
     grpc = results["grpc"]
     assert (grpc["live"], grpc["ready"], grpc["model ready"]) == (True, True, True)

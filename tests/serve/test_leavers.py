@@ -37,7 +37,7 @@ def server(start: Start, held: Held, tmp_path: Path) -> Server:
 
 
 @exhaustive
-def test_those_who_left_over_http_keep_nobody_out(
+def test_clients_that_left_over_http_keep_nobody_out(
     server: Server, held: Held, wait_until: WaitUntil
 ) -> None:
     held.close()

@@ -45,7 +45,7 @@ def server(start: Start, privileged: bool) -> Server:
     return start(MODELS, frontends=2, drain_s=DRAIN_S, privileged=privileged)
 
 
-whoever_runs_it = pytest.mark.parametrize(
+each_operator = pytest.mark.parametrize(
     "privileged", only({"unprivileged": False, "privileged": True}, "unprivileged")
 )
 
@@ -83,7 +83,7 @@ def kill_9(server: Server, role: str, wait_until: WaitUntil) -> None:
     )
 
 
-@whoever_runs_it
+@each_operator
 @pytest.mark.parametrize("number", first_of([signal.SIGTERM, signal.SIGINT, signal.SIGQUIT], 1))
 def test_a_stop_under_load_answers_everything_that_was_accepted(
     server: Server, load: Load, number: signal.Signals
@@ -110,8 +110,10 @@ def test_a_stop_right_after_the_start_loses_nothing(server: Server) -> None:
     assert "Error" not in server.stderr
 
 
-@whoever_runs_it
-def test_a_stop_lets_in_who_has_begun_to_connect(server: Server, wait_until: WaitUntil) -> None:
+@each_operator
+def test_a_stop_lets_in_clients_that_have_begun_to_connect(
+    server: Server, wait_until: WaitUntil
+) -> None:
     with server.listeners() as listeners:
         assert len(listeners) == 2
         for listener in listeners:
@@ -131,7 +133,7 @@ def test_a_stop_lets_in_who_has_begun_to_connect(server: Server, wait_until: Wai
 
 
 @exhaustive
-def test_a_stop_finishes_what_has_begun_where_nothing_more_can_be_opened(
+def test_a_stop_finishes_begun_requests_without_free_descriptors(
     server: Server, wait_until: WaitUntil
 ) -> None:
     with ExitStack() as stack:
@@ -152,7 +154,7 @@ def test_a_stop_finishes_what_has_begun_where_nothing_more_can_be_opened(
 
 
 @exhaustive
-def test_a_stop_does_not_wait_for_ever_for_who_has_begun_to_connect(server: Server) -> None:
+def test_a_stop_does_not_wait_for_ever_for_half_open_connections(server: Server) -> None:
     with server.listeners() as listeners:
         for listener in listeners:
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 1000)
@@ -170,7 +172,7 @@ def test_a_start_that_fails_without_privileges_says_why(tmp_path: Path) -> None:
     assert "Traceback" not in server.stderr
 
 
-def test_a_stop_waits_for_what_is_running_on_every_path_and_refuses_what_is_new(
+def test_a_stop_waits_for_running_requests_on_every_path_and_refuses_new_ones(
     server: Server, wait_until: WaitUntil
 ) -> None:
     with ExitStack() as stack:

@@ -117,7 +117,7 @@ def test_gunicorn_writes_in_the_form_of_the_others(start: Start, wait_until: Any
     assert all(" ringbatch " in line for line in server.stderr.splitlines()), server.stderr
 
 
-def test_the_traceback_that_clients_are_told_of_is_there_whatever_the_model_does_to_logging(
+def test_the_traceback_that_clients_are_referred_to_is_there_after_any_act_on_logging(
     start: Start, tmp_path: Path
 ) -> None:
     model = tmp_path / "silencing.py"

@@ -169,7 +169,7 @@ def test_no_name_in_a_request_becomes_more_than_text(server: Server, wait_until:
 
 
 @exhaustive
-def test_promtool_takes_what_is_said_of_them(server: Server) -> None:
+def test_promtool_accepts_their_metrics(server: Server) -> None:
     if (promtool := shutil.which("promtool")) is None:
         pytest.skip("promtool is not installed (Debian: prometheus)")
     with Connection(server.control_port) as connection:

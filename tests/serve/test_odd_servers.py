@@ -129,7 +129,7 @@ V2 = b'{"inputs":[{"name":"x","shape":[1],"datatype":"FP32","data":[1]}]}'
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("status", [400, 418, 499, 520, 529, 598, 599])
-def test_a_status_that_has_no_name_is_told_as_it_is(
+def test_a_status_without_a_name_is_passed_on(
     sidecar: Server, odd: OddServer, way: str, status: int
 ) -> None:
     odd.answer = answer(b"%d Nobody Knows" % status, body=b'{"error":"odd"}')
@@ -139,7 +139,7 @@ def test_a_status_that_has_no_name_is_told_as_it_is(
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("status", [b"600", b"799", b"999", b"000", b"099", b"1000", b"99", b"-1"])
-def test_what_is_no_status_is_a_failure_of_the_server(
+def test_an_invalid_status_is_a_failure_of_the_server(
     sidecar: Server, odd: OddServer, way: str, status: bytes
 ) -> None:
     odd.answer = answer(status + b" Nobody Knows")
@@ -219,7 +219,7 @@ def little(start_for_module: Start, odd: OddServer) -> Server:
     ],
     ids=["long", "endless", "lists", "objects", "zone", "hours", "digits"],
 )
-def test_whatever_is_answered_ends_no_worker(
+def test_no_answer_ends_a_worker(
     little: Server, odd: OddServer, odd_answer: bytes, status: int, words: str
 ) -> None:
     before = little.titles()
@@ -276,7 +276,7 @@ def is_delivered(connection: socket.socket) -> bool:
     return not any(fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)))
 
 
-def test_what_the_server_says_unasked_is_nobodys_answer(
+def test_unrequested_bytes_of_the_server_are_nobodys_answer(
     sidecar: Server, odd: OddServer, wait_until: Callable[..., object]
 ) -> None:
     odd.answer = answer(b"200 OK", body=b"asked")

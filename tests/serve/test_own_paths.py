@@ -119,7 +119,7 @@ def test_answers_are_those_without_an_application_and_each_is_counted_once(
 
 
 @pytest.mark.parametrize("path", ["/v2/health/live", "/v2/health/ready"])
-def test_health_is_told_to_everybody(server: Server, path: str) -> None:
+def test_health_is_shown_to_everybody(server: Server, path: str) -> None:
     with Connection(server.port) as connection:
         assert connection.ask(request(path, method="GET")).status == 200
 

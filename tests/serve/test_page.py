@@ -128,7 +128,7 @@ def wait_for_marks(stream: Stream, *wanted: str) -> None:
         left -= {words for words in left if any(words in mark["words"] for mark in marks)}
 
 
-def test_what_clients_did_is_told_once(server: Server, stream: Stream) -> None:
+def test_events_of_clients_are_sent_once(server: Server, stream: Stream) -> None:
     assert stream.head.startswith("HTTP/1.1 200 ")
     assert "text/event-stream" in stream.head
     state = stream.wait("state", lambda state: state["state"] == "ready")
@@ -144,7 +144,7 @@ def test_what_clients_did_is_told_once(server: Server, stream: Stream) -> None:
     assert (model["title"], model["ready"], model["why"]) == ("echo", 1, "")
 
 
-def test_who_comes_late_is_told_the_past(server: Server, port: int) -> None:
+def test_a_late_subscriber_gets_the_past(server: Server, port: int) -> None:
     with Stream(port) as first:
         before = ended(first.wait("second", lambda _: True))
         ask(server, ASKED)
@@ -157,14 +157,16 @@ def test_who_comes_late_is_told_the_past(server: Server, port: int) -> None:
         assert counted >= ASKED
 
 
-def test_who_comes_back_is_told_what_it_missed(stream: Stream, port: int) -> None:
+def test_a_returning_subscriber_gets_the_missed_events(stream: Stream, port: int) -> None:
     known = stream.wait("second", lambda _: True)["at"]
     later = [stream.wait("second", lambda _: True)["at"] for _ in range(3)]
     with Stream(port, {"Last-Event-ID": str(known)}) as again:
         assert [again.wait("second", lambda _: True)["at"] for _ in range(3)] == later
 
 
-def test_too_many_are_told_so_and_metrics_go_on(port: int, wait_until: WaitUntil) -> None:
+def test_subscribers_beyond_the_limit_are_refused_and_metrics_go_on(
+    port: int, wait_until: WaitUntil
+) -> None:
     def opened() -> Stream | None:
         made = Stream(port)
         if made.head.startswith("HTTP/1.1 200 "):
@@ -212,7 +214,7 @@ def test_it_goes_on_without_a_collector_and_says_that_there_is_another(
     assert got(port, "/slowest").status == 200
 
 
-def test_the_slowest_requests_are_told(server: Server, stream: Stream, port: int) -> None:
+def test_the_slowest_requests_are_listed(server: Server, stream: Stream, port: int) -> None:
     ask(server, 1)
 
     def own(requests: list[Json]) -> list[Json]:
@@ -253,7 +255,7 @@ def test_another_control_process_goes_on_where_the_last_one_ended(
 
 
 @exhaustive
-def test_a_stop_does_not_wait_for_those_who_watch(start: Start) -> None:
+def test_a_stop_does_not_wait_for_subscribers(start: Start) -> None:
     server = start({"echo": {"path": "moody.py"}}, control_port=0)
     with Stream(server.control_port) as stream:
         stream.wait("state", lambda _: True)

@@ -181,7 +181,7 @@ def test_switches_are_reached_and_moved_by_keys(page: Browser, wait_until: WaitU
     wait_until(lambda: page.value(heading) == "Batches by their size", "the other heat map")
 
 
-def test_what_it_says_has_names_for_those_who_do_not_see(page: Browser) -> None:
+def test_its_content_has_names_for_blind_readers(page: Browser) -> None:
     assert page.value("document.documentElement.lang") == "en"
     assert page.value("[...document.querySelectorAll('table')].every((t) => t.caption)")
     assert page.value("[...document.querySelectorAll('thead th')].every((t) => t.scope === 'col')")
@@ -269,7 +269,7 @@ def test_the_past_has_each_second_once_and_says_where_it_has_gaps(page: Browser)
     assert found["first"] == [3, 3.001, 9]
 
 
-def test_names_are_text_whatever_they_hold(page: Browser) -> None:
+def test_names_are_text_with_any_content(page: Browser) -> None:
     made = page.value(
         "import('/assets/models.js').then(({ModelCard}) => {"
         f"const card = new ModelCard({ODD!r}, 99);"
@@ -280,7 +280,7 @@ def test_names_are_text_whatever_they_hold(page: Browser) -> None:
     assert made[2] == 0
 
 
-def test_a_dead_worker_is_told(page: Browser, server: Server, wait_until: WaitUntil) -> None:
+def test_a_dead_worker_is_shown(page: Browser, server: Server, wait_until: WaitUntil) -> None:
     os.kill(server.role("worker echo/0"), signal.SIGKILL)
     happened = "document.getElementById('marks').textContent"
     wait_until(lambda: "a worker of echo killed" in page.value(happened), "the mark")

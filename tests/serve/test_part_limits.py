@@ -186,7 +186,7 @@ def test_a_row_that_is_late_leaves_with_its_reason(
     assert samples(server)["ringbatch_lane_timeouts_total"] == late + 1
 
 
-def test_who_is_late_before_it_has_a_place_is_not_begun(
+def test_a_request_that_is_late_before_it_has_a_place_is_not_begun(
     server: Server, gate: Path, wait_until: WaitUntil
 ) -> None:
     path, body = bodies("single", f"1 {gate} 99")["v1"]

@@ -55,7 +55,7 @@ def blocks(server: Server, way: str, headers: dict[str, str], **versions: Any) -
 
 @pytest.mark.parametrize("http2", [False, True], ids=["http1", "http2"])
 @pytest.mark.parametrize("way", BODIES)
-def test_who_asks_gets_the_timing_behind_the_last_event(
+def test_a_client_that_asks_gets_the_timing_behind_the_last_event(
     server: Server, way: str, *, http2: bool
 ) -> None:
     versions = {"http1": not http2, "http2": http2}

@@ -332,7 +332,7 @@ def test_the_last_exchanges_are_written_before_the_engine_ends(
 
 
 @exhaustive
-def test_what_waits_outlives_the_process_that_writes(
+def test_waiting_events_outlive_the_process_that_writes(
     serve: Callable[..., Server], folder: Path, wait_until: WaitUntil
 ) -> None:
     server, log = serve(), folder / "log"
@@ -348,7 +348,7 @@ def test_what_waits_outlives_the_process_that_writes(
     check(clients.asked, lines(folder))
 
 
-def test_what_a_killed_frontend_had_gathered_is_counted(
+def test_events_that_a_killed_frontend_had_gathered_are_counted(
     serve: Callable[..., Server], folder: Path, wait_until: WaitUntil
 ) -> None:
     server = serve(frontends=1)

@@ -76,7 +76,7 @@ def test_it_measures(server: Server, mode: str) -> None:
     assert not list(DIRECTORY.glob(f"{PREFIX}*"))
 
 
-def test_it_is_told_what_it_cannot_have(server: Server) -> None:
+def test_it_gets_a_reason_for_a_missing_feature(server: Server) -> None:
     done = measured(server, "-i http --trace-level TIMESTAMPS")
     assert done.returncode != 0
     assert "[server] trace_endpoint" in done.stdout + done.stderr

@@ -156,7 +156,7 @@ def succeeded(ends: Ends, model: str, *, well: bool) -> int:
 
 @exhaustive
 @needs("prometheus")
-def test_prometheus_finds_what_the_clients_counted(
+def test_prometheus_finds_the_clients_counts(
     server: Server, script: Script, prometheus: Prometheus, wait_until: WaitUntil
 ) -> None:
     script.run()
@@ -228,7 +228,7 @@ def expressions() -> list[str]:
 
 @exhaustive
 @needs("prometheus")
-def test_dashboard_and_rules_ask_for_what_there_is(
+def test_dashboard_and_rules_query_existing_metrics(
     server: Server, script: Script, prometheus: Prometheus, wait_until: WaitUntil
 ) -> None:
     script.over_v1()
@@ -323,7 +323,7 @@ def test_the_scrape_of_the_page_is_as_promtool_wants_it(tmp_path: Path) -> None:
 
 
 @needs("promtool")
-def test_what_is_served_is_as_promtool_wants_it(script: Script, control_port: int) -> None:
+def test_promtool_accepts_the_served_metrics(script: Script, control_port: int) -> None:
     script.run()
     with Connection(control_port) as connection:
         text = connection.ask(request("/metrics", method="GET", headers=bearer(KEY))).body

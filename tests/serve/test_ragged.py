@@ -50,9 +50,7 @@ def test_v1_answers_lists_of_unequal_length(server: Server, model: str) -> None:
     ]
 
 
-def test_v2_answers_a_padded_array_and_says_what_it_is_padded_with(
-    server: Server, model: str
-) -> None:
+def test_v2_answers_a_padded_array_with_its_padding_value(server: Server, model: str) -> None:
     numbers, words, bare = over_v2(server, model).json["outputs"]
     assert (numbers["shape"], numbers["data"]) == (
         [3, 5],

@@ -27,7 +27,7 @@ def complaint(server: Server) -> str:
 
 
 @exhaustive
-def test_a_crash_loop_is_said_and_ends_by_itself(start: Start, wait_until: WaitUntil) -> None:
+def test_a_crash_loop_is_shown_and_ends_by_itself(start: Start, wait_until: WaitUntil) -> None:
     server = start({"echo": {"path": "moody.py"}})
     for _ in range(LOOP):
         pid = server.role("worker echo/0")

@@ -79,7 +79,7 @@ def test_a_model_that_cannot_be_loaded_leaves_the_old_one_serving(site: Site, lo
 
 
 @exhaustive
-def test_a_reload_goes_on_whatever_becomes_of_the_collector(
+def test_a_reload_goes_on_through_any_end_of_the_collector(
     site: Site, load: Load, wait_until: WaitUntil
 ) -> None:
     (site.folder / "hold").touch()
@@ -130,7 +130,7 @@ def test_copies_of_files_that_are_served_no_more_are_let_go(
     wait_until(lambda: copies(site) == 1, "only that of the one that serves is left")
 
 
-def test_a_worker_that_takes_the_place_of_another_serves_what_was_loaded(
+def test_a_worker_that_takes_the_place_of_another_serves_the_loaded_file(
     site: Site, wait_until: WaitUntil
 ) -> None:
     assert not site.file_is_newer()
@@ -170,7 +170,7 @@ def test_a_link_that_leads_elsewhere_is_another_file(site: Site, wait_until: Wai
     assert not site.file_is_newer()
 
 
-def test_what_the_old_workers_cannot_finish_is_answered_by_the_new_ones(
+def test_requests_that_the_old_workers_cannot_finish_are_answered_by_the_new_ones(
     site: Site, wait_until: WaitUntil
 ) -> None:
     (site.folder / "pause").touch()
@@ -193,7 +193,7 @@ def test_what_the_old_workers_cannot_finish_is_answered_by_the_new_ones(
 @pytest.mark.parametrize(
     "killing", only({"calm": False, "a collector is killed": True}, "a collector is killed")
 )
-def test_what_was_sent_before_is_answered_by_the_old_workers(
+def test_requests_from_before_are_answered_by_the_old_workers(
     site: Site, wait_until: WaitUntil, killing: bool
 ) -> None:
     (site.folder / "pause").touch()
@@ -216,7 +216,7 @@ def test_what_was_sent_before_is_answered_by_the_old_workers(
 
 
 @exhaustive
-def test_a_stop_amid_a_reload_tells_whoever_waits_and_leaves_nothing(
+def test_a_stop_amid_a_reload_answers_its_callers_and_leaves_nothing(
     start: Start, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     write_model(tmp_path, 1)

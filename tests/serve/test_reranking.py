@@ -51,7 +51,7 @@ def test_reranking_as_cohere_has_it(connection: Connection, folder: Path, path: 
     np.testing.assert_allclose(relevance, expected[best], atol=1e-5)
 
 
-def test_a_rerank_takes_what_coheres_clients_send(connection: Connection, folder: Path) -> None:
+def test_a_rerank_takes_the_bodies_of_coheres_clients(connection: Connection, folder: Path) -> None:
     ranked_documents = [{"title": text, "text": "home"} for text in RANKED]
     body = {
         "query": QUERY,

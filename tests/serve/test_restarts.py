@@ -87,14 +87,14 @@ def end_each(
     assert counted(control_port) == expected
 
 
-def test_who_is_killed_is_counted_as_that(
+def test_a_killed_process_is_counted_as_killed(
     server: Server, control_port: int, wait_until: WaitUntil
 ) -> None:
     end_each(server, control_port, "killed", [*TITLES], wait_until)
 
 
 @exhaustive
-def test_who_crashes_or_hangs_is_counted_as_that(
+def test_crashes_and_hangs_are_counted_as_such(
     server: Server, control_port: int, wait_until: WaitUntil
 ) -> None:
     end_each(server, control_port, "crashed", [*TITLES], wait_until)

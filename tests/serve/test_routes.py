@@ -80,7 +80,7 @@ def test_models_paths_stay_ringbatchs_and_all_others_are_the_applications(server
     assert b"swagger" in ask(server, "/docs").body
 
 
-def test_what_a_model_refuses_is_answered_as_ringbatch_answers_it(
+def test_a_models_refusal_is_answered_as_ringbatch_answers_it(
     server: Server, wait_until: WaitUntil
 ) -> None:
     wrong = ask(server, "/sums", [[1.0] * 3])

@@ -168,7 +168,7 @@ def test_inputs_that_do_not_fit_the_signature_are_refused(server: Server, runtim
     assert good.status == 200
 
 
-def test_what_the_session_raises_is_the_failure_of_the_bad_request_alone(server: Server) -> None:
+def test_an_error_of_the_session_is_the_failure_of_the_bad_request_alone(server: Server) -> None:
     answers = ask_at_once(server, *(infer("table", "i", "INT64", [i]) for i in (0, 1, 99, 2)))
     assert [answer.status for answer in answers] == [200, 200, 500, 200]
     found = [first_output(answer).item() for answer in answers if answer.status == 200]

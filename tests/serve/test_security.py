@@ -124,7 +124,7 @@ def asked(connection: Connection, case: str, headers: dict[str, str]) -> Respons
 
 
 @pytest.mark.parametrize("case", PATHS)
-def test_nothing_is_told_without_a_key(connection: SecureConnection, case: str) -> None:
+def test_no_answer_comes_without_a_key(connection: SecureConnection, case: str) -> None:
     wrong = {"X-API-Key": KEY[:-1]}
     for headers in ({}, bearer(OTHER_KEY), wrong, {"Authorization": KEY}, bearer(f"{KEY},{KEY}")):
         answer = asked(connection, case, headers)
@@ -176,7 +176,7 @@ def test_either_header_will_do_on_the_fast_lane(
 
 
 @pytest.mark.parametrize("path", ["/", "/v2/health/live", "/v2/health/ready"])
-def test_health_is_told_to_everybody(connection: SecureConnection, path: str) -> None:
+def test_health_is_shown_to_everybody(connection: SecureConnection, path: str) -> None:
     assert connection.ask(request(path, method="GET")).status == 200
 
 
@@ -205,7 +205,7 @@ def test_large_tensors_come_whole_over_tls(server: Server, connection: SecureCon
 
 
 @pytest.mark.parametrize("door", ["port", "control_port"])
-def test_who_speaks_no_tls_is_not_served(server: Server, door: str) -> None:
+def test_a_client_without_tls_is_not_served(server: Server, door: str) -> None:
     with Connection(getattr(server, door)) as plain:
         plain.send(request("/", method="GET"))
         with pytest.raises(Closed):
@@ -355,7 +355,7 @@ def samples(server: Server) -> dict[tuple[str, ...], float]:
     }
 
 
-def test_metrics_count_what_is_served_and_stand_at_the_control_address_alone(
+def test_metrics_count_served_requests_and_stand_at_the_control_address_alone(
     server: Server, connection: SecureConnection
 ) -> None:
     before = samples(server)
@@ -463,6 +463,6 @@ def test_other_keys_are_in_force_once_they_are_there(
 
 
 @exhaustive
-def test_who_never_shakes_hands_is_not_waited_for(silent: Connection) -> None:
+def test_a_client_that_never_shakes_hands_is_not_waited_for(silent: Connection) -> None:
     """The last test, so that the time runs while the others do."""
     assert silent.ended()

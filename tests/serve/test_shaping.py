@@ -93,7 +93,7 @@ def test_one_that_is_refused_in_a_padded_batch_is_refused_alone(server: Server) 
     assert ask(server.port, [1])["sum"] == 1
 
 
-def test_the_operator_sees_what_each_size_took(server: Server) -> None:
+def test_the_operator_sees_the_time_of_each_size(server: Server) -> None:
     listed = subprocess.run(
         [*COMMAND, "models", "--pid", str(server.pid)], capture_output=True, text=True, check=True
     ).stdout
@@ -107,7 +107,7 @@ def test_the_operator_sees_what_each_size_took(server: Server) -> None:
     assert "warm-up: none" in cold
 
 
-def test_the_log_says_what_warm_up_took_and_where_everything_runs(server: Server) -> None:
+def test_the_log_has_the_times_of_warm_up_and_the_places_of_processes(server: Server) -> None:
     assert "warm-up: 1 x 4 " in server.stderr
     assert (
         "warm-up of picky with x FP32 [1, 1]: InvalidInput: no ones; "
@@ -116,7 +116,7 @@ def test_the_log_says_what_warm_up_took_and_where_everything_runs(server: Server
     assert "placement: frontends and collector on CPUs " in server.stderr
 
 
-def test_processes_run_where_they_were_told_to(server: Server) -> None:
+def test_processes_run_on_their_configured_cpus(server: Server) -> None:
     cpu = min(os.sched_getaffinity(0))
     for title in ("worker tokens/0", "collector", "frontend 0"):
         assert os.sched_getaffinity(server.role(title)) == {cpu}, title
@@ -165,7 +165,9 @@ START = {
 @pytest.mark.parametrize(
     ("keys", "words"), only(START, "no-such-input", "instances-that-it-refuses")
 )
-def test_what_cannot_work_ends_the_start_in_words(tmp_path: Path, keys: str, words: str) -> None:
+def test_an_impossible_configuration_ends_the_start_in_words(
+    tmp_path: Path, keys: str, words: str
+) -> None:
     models = Path(__file__).with_name("models")
     for source in models.glob("*.py"):
         (tmp_path / source.name).write_bytes(source.read_bytes())

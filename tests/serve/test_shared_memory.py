@@ -119,7 +119,7 @@ def infer(
     return request(f"/v2/models/{model}/infer", json.dumps(text).encode())
 
 
-def test_t18_on_every_frontend_whichever_it_was_registered_on(
+def test_t18_on_every_frontend_after_registration_on_any(
     server: Server, connections: list[Connection], objects: Callable[..., Path]
 ) -> None:
     path = objects("in0", ONE_TWO + bytes(56))
@@ -178,7 +178,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any] | None, int, str]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_a_request_may_not_ask(
+def test_a_forbidden_request_is_refused(
     connections: list[Connection], objects: Callable[..., Path], case: str
 ) -> None:
     entry, output, status, text = CASES[case]
@@ -211,7 +211,7 @@ def test_what_a_request_may_not_ask(
         (None, 400),
     ],
 )
-def test_what_may_not_be_registered(
+def test_a_forbidden_registration_is_refused(
     connections: list[Connection], objects: Callable[..., Path], body: Any, status: int
 ) -> None:
     objects("in0")
@@ -263,7 +263,7 @@ def a_folder(path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [a_link, a_link_to_the_engine, a_pipe, a_folder])
-def test_what_is_no_object_is_as_good_as_absent(
+def test_an_invalid_object_is_as_good_as_absent(
     connections: list[Connection], objects: Callable[..., Path], make: Callable[[Path], None]
 ) -> None:
     objects("in0")

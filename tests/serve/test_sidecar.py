@@ -87,7 +87,7 @@ def test_requests_become_one_batch_and_text_stays_text(
     assert len({answer.json["batchId"] for answer in answers}) == 1
 
 
-def test_requests_that_differ_in_what_the_server_sees_share_no_batch(
+def test_requests_that_differ_in_headers_path_or_members_share_no_batch(
     sidecar: Server, behind: ModelServer
 ) -> None:
     """Two of each kind fill a batch; a batch with one of each would fill earlier."""
@@ -155,7 +155,7 @@ def test_a_request_of_more_than_a_batch_is_answered_whole(
         (fails(200, b"\x1f\x8b", **{"content-encoding": "gzip"}), 502, b"content encoding gzip"),
     ],
 )
-def test_a_failure_of_the_server_is_told_with_its_own_words_or_ours(
+def test_a_failure_of_the_server_has_its_own_words_or_ours(
     prompt: Server, behind: ModelServer, answer: Any, status: int, body: bytes
 ) -> None:
     behind.respond = answer
@@ -210,7 +210,7 @@ def published(server: Server) -> int:
 
 
 @exhaustive
-def test_a_server_that_is_away_is_told_and_met_again(
+def test_a_server_that_is_away_is_reported_and_met_again(
     start: Start, free_port_factory: Callable[[], int]
 ) -> None:
     port = free_port_factory()
@@ -276,7 +276,7 @@ def test_both_must_be_ready(prompt: Server, behind: ModelServer, status: int, re
 
 
 @exhaustive
-def test_what_a_client_asked_for_is_given_up_when_it_goes(start: Start) -> None:
+def test_a_gone_clients_request_to_the_server_is_given_up(start: Start) -> None:
     arrived, ended = threading.Event(), threading.Event()
 
     def serve(listener: socket.socket) -> None:

@@ -92,7 +92,7 @@ def test_a_body_larger_than_the_limit_for_predictions_is_passed_on(
     assert answer.body == str(size).encode()
 
 
-def test_what_is_about_no_path_is_answered_here(prompt: Server, behind: ModelServer) -> None:
+def test_a_request_about_no_path_is_answered_here(prompt: Server, behind: ModelServer) -> None:
     (answer,) = ask(prompt, request("*", method="OPTIONS"))
     assert (answer.status, answer.headers["allow"]) == (204, "GET, HEAD, OPTIONS, POST")
     assert behind.asked == []

@@ -197,7 +197,7 @@ def test_a_slow_reader(server: Server, logged: Logged) -> None:
     assert sum(own) == pytest.approx(line["ms"], abs=0.01)
 
 
-def test_what_got_no_answer_is_logged_with_what_is_known_of_it(
+def test_an_unanswered_request_is_logged_with_its_known_fields(
     server: Server, connection: Connection, logged: Logged
 ) -> None:
     with Connection(server.port) as other:
@@ -227,7 +227,7 @@ def test_every_answer_has_the_id_that_was_sent_or_one_of_its_own(
 @pytest.mark.parametrize(
     "path", ["/v1/models/nope:predict", "/v2/models/nope/versions/3/infer", "/nope"]
 )
-def test_the_log_says_what_was_asked_for_where_it_is_not_there(
+def test_the_log_has_the_target_of_a_request_for_an_absent_model(
     server: Server, logged: Logged, path: str
 ) -> None:
     with Connection(server.port) as connection:
@@ -236,7 +236,7 @@ def test_the_log_says_what_was_asked_for_where_it_is_not_there(
     assert (line["status"], line["target"]) == (404, f"POST {path}")
 
 
-def test_what_is_no_request_at_all_gets_an_id_too(server: Server, logged: Logged) -> None:
+def test_bytes_that_are_no_request_get_an_id_too(server: Server, logged: Logged) -> None:
     with Connection(server.port) as connection:
         answer = connection.ask(b"nonsense\r\n\r\n")
     assert answer.status == 400
@@ -278,7 +278,7 @@ def test_a_failure_is_a_warning_and_says_for_which_model(server: Server, logged:
     assert (unknown["status"], "model" in unknown) == (404, False)
 
 
-def test_a_failure_that_its_client_reads_as_200_is_logged_as_what_it_is(
+def test_a_failure_that_its_client_reads_as_200_is_logged_as_a_failure(
     connection: Connection, logged: Logged
 ) -> None:
     answer = connection.ask(asked("agent", "agent", -1.0))
@@ -310,7 +310,7 @@ def test_over_grpc_id_and_times_are_in_the_trailing_metadata(
 
 
 @exhaustive
-def test_by_default_the_log_has_what_took_far_longer_than_usual(
+def test_by_default_the_log_has_the_unusually_slow_requests(
     start: Start, wait_until: Callable[..., Any]
 ) -> None:
     server = start({"slow": {"path": "slow.py"}}, frontends=1)

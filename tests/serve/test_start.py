@@ -172,7 +172,7 @@ def test_a_start_that_fails_says_why_in_one_line_and_leaves_nothing(
     assert server.gone()
 
 
-def test_a_working_directory_that_is_gone_is_told(folder: Path) -> None:
+def test_a_vanished_working_directory_is_reported(folder: Path) -> None:
     """Gunicorn would not start there, and says so with a traceback."""
     gone = ["sh", "-c", 'mkdir gone && cd gone && rmdir ../gone && exec "$@"', "sh"]
     completed = subprocess.run(
@@ -208,7 +208,7 @@ def test_a_port_of_another_server_is_in_use(folder: Path, start: Callable[..., S
     assert "the port is in use" in server.stderr
 
 
-def test_several_mistakes_are_told_at_once(folder: Path) -> None:
+def test_several_mistakes_are_reported_at_once(folder: Path) -> None:
     (folder / "ringbatch.toml").write_text("[server]\nport = -1\nhots = 'x'\n[models.m]\n")
     completed = subprocess.run(
         [*COMMAND, "serve", "--config", "ringbatch.toml"],

@@ -239,9 +239,7 @@ def test_metrics_count_each_row_once(server: Server, wait_until: WaitUntil) -> N
     assert 0 <= found["ringbatch_part_gap_seconds_sum"] <= time.monotonic() - began_s
 
 
-def test_a_dead_worker_cuts_off_what_has_begun_and_no_other_row(
-    server: Server, tmp_path: Path
-) -> None:
+def test_a_dead_worker_cuts_off_begun_rows_and_no_others(server: Server, tmp_path: Path) -> None:
     end = tmp_path / "end"
     with begun(server, *[f"until {end}"] * 2) as streams, ThreadPoolExecutor(1) as threads:
         # It is live as well, with nothing out.
@@ -329,7 +327,7 @@ TOO_MUCH: Final = {
 
 
 @pytest.mark.parametrize(("setting", "words"), TOO_MUCH.values(), ids=TOO_MUCH)
-def test_a_reload_refuses_what_a_model_in_steps_cannot_follow(
+def test_a_reload_refuses_settings_that_a_model_in_steps_cannot_follow(
     setting: str, words: str, server: Server
 ) -> None:
     text = server.config.read_text()
@@ -442,7 +440,7 @@ def checked(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.parametrize(("name", "words"), [(n, w) for n, (_, _, w) in REFUSED.items()])
-def test_what_a_model_in_steps_cannot_follow_is_refused_in_words(
+def test_settings_that_a_model_in_steps_cannot_follow_are_refused_in_words(
     name: str, words: str, checked: str
 ) -> None:
     assert re.search(rf"{name}\.py: .*{words}", checked), checked

@@ -168,7 +168,7 @@ NONSENSE = {
 
 @exhaustive
 @pytest.mark.parametrize("words", only(NONSENSE, "another-type"))
-def test_a_worker_that_says_what_makes_no_sense_is_ended(
+def test_a_worker_that_sends_nonsense_is_ended(
     start: Start, wait_until: WaitUntil, words: str
 ) -> None:
     server = start(UNRULY)
@@ -346,7 +346,7 @@ def test_a_start_that_fails_with_a_closed_standard_error_has_its_status(
 
 
 @exhaustive
-def test_what_a_service_manager_says_is_for_the_supervisor_alone(
+def test_a_service_managers_words_are_for_the_supervisor_alone(
     server: Callable[..., Server], tmp_path: Path
 ) -> None:
     own_environment = {

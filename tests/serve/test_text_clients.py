@@ -143,7 +143,7 @@ def test_many_texts_come_back_in_their_order(
     np.testing.assert_allclose(numbers, expected, atol=1e-5)
 
 
-def test_tei_normalizes_unless_told_not_to(start: Start, tmp_path: Path) -> None:
+def test_tei_normalizes_unless_a_request_forbids_it(start: Start, tmp_path: Path) -> None:
     folder = write_directory(tmp_path / "raw", normalize=False)
     scaled = vectors(folder, *TEXTS)
     with Connection(start({"raw": {"path": str(folder)}}).port) as connection:
@@ -285,7 +285,7 @@ def test_refusals_have_the_form_of_the_path_s_api(
         ("/", "of texts there are embeddings at /embed"),
     ],
 )
-def test_what_clients_ask_that_is_not_had_is_told(
+def test_an_unavailable_feature_is_refused_in_words(
     connection: Connection, path: str, words: str
 ) -> None:
     status, answer = post(connection, path, {"inputs": "x"})
@@ -296,7 +296,7 @@ def test_what_clients_ask_that_is_not_had_is_told(
 
 
 @pytest.mark.skipif(find_spec("openai") is None, reason="not installed: openai")
-def test_openai_s_client_is_told_that_nothing_chats(server: Server) -> None:
+def test_openai_s_client_learns_that_nothing_chats(server: Server) -> None:
     import openai
 
     url = f"http://127.0.0.1:{server.port}/v1"

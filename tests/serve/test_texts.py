@@ -96,7 +96,7 @@ def test_texts_of_several_requests_share_a_batch(server: Server, folder: Path) -
     assert sum(server.status().models["held"].batches.values()) == 1
 
 
-def test_metadata_say_what_clients_send(connection: Connection) -> None:
+def test_metadata_describe_the_clients_inputs(connection: Connection) -> None:
     answer = connection.ask(request("/v2/models/ranker", method="GET"))
     assert answer.json["inputs"] == [
         {"name": "query", "datatype": "BYTES", "shape": [-1]},
@@ -131,7 +131,9 @@ def test_a_long_text_is_refused_where_it_is_not_to_be_cut(
     assert allowed.status == 200
 
 
-def test_what_is_far_too_long_is_not_looked_at(connection: Connection, folder: Path) -> None:
+def test_the_end_of_a_far_too_long_text_is_not_looked_at(
+    connection: Connection, folder: Path
+) -> None:
     text = "cat " * 10_000
     found = embedded(connection, input=text).json["data"][0]["embedding"]
     np.testing.assert_allclose(found, vectors(folder / "embedder", "cat " * 50)[0], atol=1e-5)
@@ -210,7 +212,7 @@ BAD: dict[str, tuple[dict[str, Any], int, str]] = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_what_is_wrong_is_said_in_openai_s_form(connection: Connection, case: str) -> None:
+def test_a_fault_is_described_in_openai_s_form(connection: Connection, case: str) -> None:
     members, status, words = BAD[case]
     answer = embedded(connection, **members)
     error = answer.json["error"]

@@ -157,7 +157,7 @@ def test_without_a_terminal_and_with_once_the_first_interval_is_printed(server: 
 
 
 @pytest.mark.parametrize("engine", ["no-such-engine", "4194305"])
-def test_an_engine_that_does_not_run_is_said_in_words(engine: str) -> None:
+def test_an_engine_that_does_not_run_is_reported(engine: str) -> None:
     done = subprocess.run(
         [*COMMAND, "top", engine], capture_output=True, text=True, stdin=subprocess.DEVNULL
     )

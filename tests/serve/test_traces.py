@@ -233,7 +233,7 @@ def test_every_protocol_is_traced(server: Server, found: Callable[[str], Any]) -
     assert (wrong_span.name, list(wrong_span.links)) == ("ModelInfer", [])
 
 
-def test_who_says_nothing_or_no_is_not_traced(
+def test_an_unsampled_request_is_not_traced(
     server: Server, collector: Collector, found: Callable[[str], Any]
 ) -> None:
     with Connection(server.port) as connection:

@@ -256,7 +256,7 @@ def test_compression(client: Any, asked: str | None, response: str | None) -> No
         ("FP32", lambda: InferInput("x", [1, 1], "FP32"), "neither data nor a binary_data_size"),
     ],
 )
-def test_what_is_wrong_is_an_exception_in_words(
+def test_a_fault_is_an_exception_with_words(
     client: Any, model: str, make: Callable[[], InferInput], text: str
 ) -> None:
     status = "404" if model == "nope" else "400"
@@ -437,7 +437,7 @@ def test_memory_that_is_not_to_be_shared(client: Any) -> None:
         ("register_cuda_shared_memory", ("r", "YQ==", 0, 8), "CUDA shared memory is not supported"),
     ],
 )
-def test_what_there_is_not_is_said_so(
+def test_a_missing_feature_is_refused_as_such(
     client: Any, call: str, given: tuple[Any, ...], words: str
 ) -> None:
     assert words in refused("501", getattr(client, call), *given)

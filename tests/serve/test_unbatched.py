@@ -86,7 +86,7 @@ def test_a_model_without_a_batch_dimension_gets_and_gives_plain_tensors(server: 
     assert outputs(none) == {"sums": ([0], []), "s": ([0], []), "shape": ([3], [2, 0, 0])}
 
 
-def test_what_it_refuses_and_what_it_returns_wrongly_is_said_in_its_own_shapes(
+def test_refused_and_wrong_shapes_are_named_without_the_batch(
     server: Server,
 ) -> None:
     refused, wrong, batched = ask(server, solo(1, "", -1), solo(2, "", 7), solo(2, "", 1))

@@ -89,7 +89,9 @@ def test_without_fair_shares_lines_name_nobody(start: Start, logged: Logged) -> 
     assert not {"account", "class"} & logged(server, "nobody").keys()
 
 
-def test_whoever_waits_for_the_turns_of_others_is_said_to(plain: Server, logged: Logged) -> None:
+def test_a_request_that_waits_for_the_turns_of_others_is_logged_so(
+    plain: Server, logged: Logged
+) -> None:
     with ExitStack() as stack:
 
         def send(source: str, text: bytes) -> Connection:

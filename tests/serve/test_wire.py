@@ -124,7 +124,7 @@ def test_a_transfer_coding_that_nobody_undoes_is_refused_and_nothing_after_is_se
 
 @pytest.mark.parametrize("names", [[], ["a", "a"], ["a", "b"]], ids=["none", "same", "two"])
 @both_paths
-def test_what_does_not_say_once_which_host_it_is_for_is_refused(
+def test_a_request_without_exactly_one_host_is_refused(
     server: Server, target: str, names: list[str]
 ) -> None:
     """RFC 9112, section 3.2."""
@@ -156,7 +156,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("case", REFUSED)
 @both_paths
-def test_who_reads_only_once_all_is_sent_reads_the_refusal(
+def test_a_client_that_reads_only_after_sending_reads_the_refusal(
     server: Server, target: str, case: str
 ) -> None:
     status, headers, version = REFUSED[case]
@@ -175,9 +175,7 @@ def test_neither_a_length_nor_chunks_is_411(server: Server, target: str) -> None
 
 
 @both_paths
-def test_what_is_longer_than_its_content_length_is_the_next_request(
-    server: Server, target: str
-) -> None:
+def test_bytes_beyond_the_content_length_are_the_next_request(server: Server, target: str) -> None:
     body = instances(1)
     cut = len(body) - 1
     with Connection(server.port) as connection:
@@ -268,7 +266,7 @@ def test_a_path_that_is_nothing_is_named_in_the_error(
         assert len(answer.body) < 500
 
 
-def test_what_there_is_at_all_is_said_without_a_path(server: Server) -> None:
+def test_the_allowed_methods_are_given_without_a_path(server: Server) -> None:
     with Connection(server.port) as connection:
         answer = connection.ask(request("*", method="OPTIONS"))
         assert (answer.status, answer.headers["allow"]) == (204, "GET, HEAD, OPTIONS, POST")
@@ -299,9 +297,7 @@ READABLE = ["/", "/v1/models", "/v1/models/echo", "/v2/health/live", "/v2/health
 
 
 @pytest.mark.parametrize("target", READABLE)
-def test_what_can_be_read_cannot_be_posted_to_and_has_no_trailing_slash(
-    server: Server, target: str
-) -> None:
+def test_a_readable_path_takes_no_post_and_no_trailing_slash(server: Server, target: str) -> None:
     with Connection(server.port) as connection:
         answer = connection.ask(request(target, b"{}"))
         assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD, OPTIONS")
@@ -331,7 +327,7 @@ def test_a_method_that_is_none_is_refused(server: Server) -> None:
 
 
 @both_paths
-def test_who_expects_100_is_told_to_continue(server: Server, target: str) -> None:
+def test_a_client_that_expects_100_gets_it(server: Server, target: str) -> None:
     body = instances("a")
     headers = {"Expect": "100-continue", "Content-Length": str(len(body))}
     with Connection(server.port) as connection:
@@ -341,7 +337,7 @@ def test_who_expects_100_is_told_to_continue(server: Server, target: str) -> Non
 
 
 @both_paths
-def test_who_expects_100_over_http_1_0_is_told_nothing(server: Server, target: str) -> None:
+def test_a_client_that_expects_100_over_http_1_0_gets_none(server: Server, target: str) -> None:
     """It would take that for the answer (RFC 9110, section 10.1.1)."""
     headers = {"Expect": "100-continue"}
     with Connection(server.port) as connection:
@@ -349,7 +345,7 @@ def test_who_expects_100_over_http_1_0_is_told_nothing(server: Server, target: s
         assert (answer.status, answer.json["predictions"]) == (200, ["a"])
 
 
-def test_who_expects_100_need_not_send_what_is_too_large(server: Server) -> None:
+def test_a_client_that_expects_100_need_not_send_a_body_that_is_too_large(server: Server) -> None:
     headers = {"Expect": "100-continue", "Content-Length": str(LIMIT + 1)}
     with Connection(server.port) as connection:
         assert connection.ask(request(TARGETS["fast"], headers=headers)).status == 413
@@ -372,7 +368,7 @@ def test_a_body_in_a_coding_that_is_not_known_is_415(
 @pytest.mark.parametrize(
     "content_type", ["text/plain", "application/x-www-form-urlencoded", "application/octet-stream"]
 )
-def test_a_body_is_read_as_json_whatever_it_calls_itself(
+def test_a_body_is_read_as_json_under_any_content_type(
     server: Server, target: str, content_type: str
 ) -> None:
     with Connection(server.port) as connection:
@@ -383,7 +379,7 @@ def test_a_body_is_read_as_json_whatever_it_calls_itself(
 
 
 @both_paths
-def test_who_asks_for_a_close_gets_one(server: Server, target: str) -> None:
+def test_a_client_that_asks_for_a_close_gets_one(server: Server, target: str) -> None:
     with Connection(server.port) as connection:
         answer = connection.ask(request(target, instances(1), headers={"Connection": "close"}))
         assert (answer.status, answer.headers["connection"]) == (200, "close")

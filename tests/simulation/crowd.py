@@ -30,7 +30,7 @@ MUTANTS: Final = {
     "the first of the file wins": Mutant(
         autoscaler, "in_turn", "(not wish.starts, wish.since_ns)", "not wish.starts"
     ),
-    "who has waited longest comes last": Mutant(
+    "the longest wait comes last": Mutant(
         autoscaler, "in_turn", "wish.since_ns)", "-wish.since_ns)"
     ),
     "each look begins to wait anew": Mutant(Autoscaler, "_wish", "lasts else", "False else"),

@@ -13,16 +13,16 @@ DEVICE_MUTANTS: Final[dict[str, Mutant]] = {
     "a batch that runs again has company on a device": Mutant(
         Model, "expect_end", "mark.reason is not Reason.RETRY", "True"
     ),
-    "what is under way on a device is answered": Mutant(
+    "a batch under way on a device is answered": Mutant(
         DeviceWorker, "_end_first", "if one.is_to_run_alone:", "if one.references:"
     ),
-    "what is under way on a device begins again": Mutant(
+    "a batch under way on a device begins again": Mutant(
         DeviceWorker, "_take_up", "words[self._taken_words :]", "words"
     ),
-    "what a device has lost is not run again": Mutant(
+    "a batch that a device has lost is not run again": Mutant(
         DeviceRunner, "finish", "self._retry.answer(self._requests(begun), mark, error)", "pass"
     ),
-    "nobody looks again at what is under way on a device": Mutant(
+    "nobody looks again at a batch under way on a device": Mutant(
         DeviceWorker, "wait_s", "LOOK_AGAIN_S", "None"
     ),
     "a batch on a device has the task of the one behind it": Mutant(

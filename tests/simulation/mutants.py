@@ -32,14 +32,14 @@ from ringbatch.shm.model_counters import ModelCounters
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot_memory import SlotMemory
 
-GOES_ON: Final = "what a dead worker held goes on where its collector has begun to answer"
-LIES_OVER: Final = "the text of an error lies over what earlier steps have kept"
+GOES_ON: Final = "a dead worker's batch goes on from the answers that its collector began"
+LIES_OVER: Final = "the text of an error lies over tensors that earlier steps have kept"
 DONE_FIRST: Final = "the answer of a chain is DONE before its size"
 CHAIN_MUTANTS: Final[dict[str, Mutant | Late]] = {
-    "what a step has answered goes on to the next": Mutant(
+    "an answered request goes on to the next step": Mutant(
         Dispatcher, "pass_on", "left = self._slots.open_ones(references)", "left = references"
     ),
-    "what a step is done with waits for nothing": Mutant(
+    "a request that a step is done with waits for nothing": Mutant(
         Dispatcher, "pass_on", "chain.pass_on(requests, now_ns)", "pass"
     ),
     "a collector takes a step under way for the one behind it": Mutant(
@@ -53,7 +53,7 @@ CHAIN_MUTANTS: Final[dict[str, Mutant | Late]] = {
         "        if asked >> 56 == 1:\n"
         "            runner.run(references, mark, now_ns, asked)",
     ),
-    "what a step passes on waits though it is cancelled": Mutant(
+    "a request that a step passes on waits though it is cancelled": Mutant(
         Dispatcher, "pass_on", "self.answer_cancelled(left, now_ns)", "pass"
     ),
     LIES_OVER: Mutant(Runner, "_fail", "place.kept_bytes(request) if", "0 if"),
@@ -79,7 +79,7 @@ PARTS_MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
             Mutant(PartsRunner, "_run_readable", "if stream.part_is_out", "if False"),
         )
     ),
-    "nobody is told of a part": Mutant(
+    "nobody hears of a part": Mutant(
         EngineSlots, "post_part", "self._notices.add(self.lane_of(ref), ref)", "pass"
     ),
     PARTS_LEFT: Mutant(RequestInParts, "answered", "self._pass_all(slot)", "pass"),
@@ -91,16 +91,16 @@ LIMIT_MUTANTS: Final[dict[str, Mutant | Late]] = {
     "an account may have one request more in flight": Mutant(
         account_limits, "_refusal", "standing.in_flight >= most", "standing.in_flight > most"
     ),
-    "what is answered stays in flight": Mutant(
+    "an answered request stays in flight": Mutant(
         Dispatcher, "forget", "self._gate.leave(requests)", "pass"
     ),
     "an account is forgotten with its requests in flight": Mutant(
         AccountLimiter, "_begin", "if not standing.at_rest(now_ns):", "if False:"
     ),
-    "a collector does not count what workers hold": Mutant(
+    "a collector does not count requests that workers hold": Mutant(
         Collector, "_adopt_worker", "self.gate.hold(requests, now_ns)", "pass"
     ),
-    "a collector does not count what waited before it": Mutant(
+    "a collector does not count requests from before it": Mutant(
         Collector, "_requeue", "self.gate.hold([request], now_ns)", "pass"
     ),
     "a refusal at a limit is not counted": Mutant(
@@ -162,16 +162,16 @@ MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
     "a request is published before its header": Late(
         Lane, "send", "_store_header(", "self._store_release[control] ="
     ),
-    "an answer is DONE before what stands beside it": Late(
+    "an answer is DONE before its details": Late(
         EngineSlots,
         "answer",
         "_store_details(",
         "self._store_release[first + _DONE] =",
     ),
-    "a few answers that are alike are DONE before what stands beside them": Late(
+    "a few answers that are alike are DONE before their details": Late(
         EngineSlots, "answer_uniform", "store(memory,", "store_release[done + slot * step] ="
     ),
-    "many answers that are alike are DONE before what stands beside them": Late(
+    "many answers that are alike are DONE before their details": Late(
         EngineSlots, "answer_uniform", "self._details[slots] =", "self._dones[slots] ="
     ),
     "a forwarded answer is DONE before its bytes": Late(
@@ -192,34 +192,34 @@ MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
     "a cancelled slot is free at once": Mutant(
         Lane, "cancel", "self._cancelled.add(slot)", "self.release(slot)"
     ),
-    "what is cancelled is not submitted again": Mutant(
+    "a cancelled request is not submitted again": Mutant(
         Lane,
         "cancel",
         "self._unsubmitted.append(as_part(reference(generation, self._first_slot + slot)))",
         "pass",
     ),
-    "nobody rings for what is cancelled": Mutant(
+    "nobody rings for a cancelled request": Mutant(
         Lane, "submit", "if withdraws or self.words", "if self.words"
     ),
-    "what is cancelled is submitted a second time though it was not a first": Mutant(
+    "a cancelled request is submitted a second time though it was not a first": Mutant(
         Lane, "submit", "if withdraws:\n", "if False:\n"
     ),
     "the collector looks at the new alone": Mutant(
         Collector, "_take_submissions", "cancelled += self._in_flight.keys() & references", "pass"
     ),
-    "the collector takes in what is cancelled": Mutant(
+    "the collector takes in a cancelled request": Mutant(
         EngineSlots, "read_open", "if flags & DROPPED:", "if False:"
     ),
-    "a collector takes over what is cancelled": Mutant(
+    "a collector takes over a cancelled request": Mutant(
         Collector, "_requeue", "self._dispatcher.answer_cancelled([ref], now_ns)", "pass"
     ),
-    "what a dead worker held waits though it is cancelled": Mutant(
+    "a dead worker's request waits though it is cancelled": Mutant(
         DeadBatches,
         "take_back",
         "self._dispatcher.answer_cancelled([request.ref for request in left], now_ns)",
         "pass",
     ),
-    "what is cancelled is answered though a worker holds it": Mutant(
+    "a cancelled request is answered though a worker holds it": Mutant(
         Dispatcher,
         "answer_cancelled",
         "place.model.remove(place.key, ref)",
@@ -228,13 +228,13 @@ MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
     "a lane's next owner takes every slot for free": Mutant(
         Lane, "_take_over", "state_of(control, done) is State.FREE", "True"
     ),
-    "what a dead worker had answered is run again": Mutant(
+    "a request that a dead worker had answered is run again": Mutant(
         DeadBatches, "_unanswered", "if self._slots.repeat(request.ref):", "if False:"
     ),
-    "what a dead worker held is forgotten": Mutant(
+    "a dead worker's running batch is forgotten": Mutant(
         DeadBatches, "_unanswered", "left.append(request)", "pass"
     ),
-    "what a dead worker was to go on with is forgotten": Mutant(
+    "a dead worker's next batch is forgotten": Mutant(
         DeadBatches,
         "take_back",
         "model.run_again([requests])",
@@ -245,10 +245,10 @@ MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
     "deaths are not counted": Mutant(
         DeadBatches, "take_back", "KILLED if killed and not hung else CRASHED", "0"
     ),
-    "a collector forgets what the one before had queued": Mutant(
+    "a collector forgets requests that its predecessor had queued": Mutant(
         Collector, "_adopt_slots", "self._to_requeue.append(ref)", "pass"
     ),
-    "a collector does not post what was answered before it": Mutant(
+    "a collector does not post answers from before it": Mutant(
         Collector, "_adopt_slots", "self._slots.repeat(ref)", "pass"
     ),
     "a collector leaves the estimate of the one before": Mutant(
@@ -261,13 +261,13 @@ MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
         "self._end_worker(number)\n"
         "        self._dead.take_back(worker, now_ns, hung=True, killed=False)",
     ),
-    "a collector takes in what workers hold": Mutant(
+    "a collector takes in requests that workers hold": Mutant(
         Collector,
         "_adopt",
         "self._adopt_worker(number, held, now_ns)",
         "self._adopt_worker(number, [], now_ns)",
     ),
-    "a collector looks at what workers hold after the slots": Mutant(
+    "a collector looks at the rings of workers after the slots": Mutant(
         Collector,
         "_adopt",
         "self._submissions.skip()",
@@ -279,7 +279,7 @@ MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
     "a worker that has said twice that it is ready is two": Mutant(
         Collector, "_take_reports", "if not worker.ready:", "if True:"
     ),
-    "nobody rings for what the collector before gave": Mutant(
+    "nobody rings for batches that the previous collector gave": Mutant(
         Collector, "_adopt_worker", "worker.wake()", "pass"
     ),
     "a dead worker still says that it is ready": Mutant(
@@ -309,7 +309,7 @@ MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
     "requests that find no room are not submitted later": Mutant(
         Lane, "collect", "if self._held_back:", "if False:"
     ),
-    "what found no room is submitted only with the next answer": Mutant(
+    "a request without room is submitted only with the next answer": Mutant(
         Gateway, "sweep", "if self.lane.held_back:", "if False:"
     ),
     "requests of a model that has nothing to do starve": Mutant(
@@ -355,14 +355,12 @@ MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
     "accounts take turns though nobody waits": Mutant(
         Queues, "_forget_turns", "if not self.rows:", "if False:"
     ),
-    "what has left keeps its turn": Mutant(
+    "a request that has left keeps its turn": Mutant(
         Queues, "_forget_turns", "self._order.remove(request.ref)", "pass"
     ),
-    "what comes later has no turn": Mutant(
-        Queues, "extend", "self._order.extend(requests)", "pass"
-    ),
+    "a later request has no turn": Mutant(Queues, "extend", "self._order.extend(requests)", "pass"),
     "an account that has left stays known": Mutant(FairOrder, "_leave", "self._usage.end", "id"),
-    "what has left counts as waiting": Mutant(
+    "a request that has left counts as waiting": Mutant(
         FairOrder, "_leave", "self._usage.left(line.account, cost)", "pass"
     ),
     "a longer line does not count as the longest": Mutant(
@@ -377,7 +375,7 @@ MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
     "no timer for a deadline": Mutant(
         Gateway, "wait_for", "if waiter.deadline_ns < self._look_ns:", "if False:"
     ),
-    "what is overdue keeps its waiter": Mutant(
+    "an overdue request keeps its waiter": Mutant(
         Gateway, "sweep", "self.cancel(slot)", "self.lane.cancel(slot)"
     ),
     **CHAIN_MUTANTS,

@@ -187,7 +187,7 @@ SOUGHT_IN: Final = {
     LIES_OVER: FAILING_CHAINS,
     DONE_FIRST: replace(FAILING_CHAINS, requests=4),
     "a step in the middle is run twice": Profile(requests=4, chained=True),
-    "what a step passes on waits though it is cancelled": CANCELLED_CHAINS,
+    "a request that a step passes on waits though it is cancelled": CANCELLED_CHAINS,
     **dict.fromkeys(
         (
             "one model may have all slots",
@@ -198,18 +198,16 @@ SOUGHT_IN: Final = {
         CROWDED[-1],
     ),
     "the collector sleeps without a second look": Profile(requests=8, stride=20),
-    "many answers that are alike are DONE before what stands beside them": CROWDED[3],
-    "a few answers that are alike are DONE before what stands beside them": replace(
-        DYING_WORKERS, alike=1.0
-    ),
-    "an answer is DONE before what stands beside it": DYING_WORKERS,
+    "many answers that are alike are DONE before their details": CROWDED[3],
+    "a few answers that are alike are DONE before their details": replace(DYING_WORKERS, alike=1.0),
+    "an answer is DONE before its details": DYING_WORKERS,
     "a forwarded answer is DONE before its bytes": DYING_WORKERS,
     "a refusal is DONE before its text": replace(DYING_WORKERS, strange=0.8),
     "a request is published before its header": Profile(
         requests=8, stride=3, kills_of_collectors=0.1, stops_of_frontends=0.1
     ),
     "requests that find no room are not submitted later": FULL_RINGS,
-    "what found no room is submitted only with the next answer": Profile(
+    "a request without room is submitted only with the next answer": Profile(
         requests=60,
         stride=60,
         gap_ns=5 * MILLISECOND_NS,
@@ -217,20 +215,20 @@ SOUGHT_IN: Final = {
         kills_of_collectors=0.1,
         stops_of_frontends=0.3,
     ),
-    "what is cancelled is submitted a second time though it was not a first": Profile(
+    "a cancelled request is submitted a second time though it was not a first": Profile(
         requests=20,
         stride=8,
         gap_ns=200 * MICROSECOND_NS,
         run_ns=60 * MILLISECOND_NS,
         cancels=1.0,
     ),
-    "a collector takes over what is cancelled": Profile(
+    "a collector takes over a cancelled request": Profile(
         requests=8, kills_of_collectors=0.1, cancels=1.0
     ),
-    "what a dead worker held waits though it is cancelled": Profile(
+    "a dead worker's request waits though it is cancelled": Profile(
         requests=8, kills_of_workers=0.1, cancels=1.0
     ),
-    "what a dead worker was to go on with is forgotten": DYING_IN_LOAD,
+    "a dead worker's next batch is forgotten": DYING_IN_LOAD,
     "a collector leaves the estimate of the one before": DYING_COLLECTORS,
     "a worker that has said twice that it is ready is two": replace(
         DYING_IN_LOAD, kills_of_collectors=0.1

@@ -19,18 +19,18 @@ FIRST_ALONE: Final = "a dead worker of a model in steps is to have run its first
 PLACES_STAY: Final = "workers keep the places of an earlier table"
 PAUSED_BLOCK: Final = "a row that waits for room holds up the others"
 SLOTS_FIRST: Final = "a collector looks at slots before rings"
-HELD_TWICE: Final = "what is in ring and slot is held twice"
+HELD_TWICE: Final = "a request in ring and slot is held twice"
 SPOILT: Final = "rows go on in states that a step may have spoilt"
 PARTS_KEPT: Final = "a row that begins again keeps the parts of before"
-GIVEN_UP: Final = "what nobody waits for goes on"
+GIVEN_UP: Final = "a row that nobody waits for goes on"
 FAIL_AGAIN: Final = "rows that begin again come together to the step that has failed"
 RECLAIM: Final = "reclaiming leaves the dead worker's live rows"
-RELEASED_FIRST: Final = "a worker lets go of a task before its slots say who holds it"
+RELEASED_FIRST: Final = "a worker lets go of a task before its slots name it"
 TOO_DEAR: Final = "live rows cost more than they may"
 STARVES: Final = "rows that cost little go before one that waits"
 ROOM_UNTOLD: Final = "a worker does not say that it has room for more rows"
 ROOM_UNHEARD: Final = "a collector does not hear that a worker has room for more rows"
-NOT_TO_THE_EMPTY: Final = "what runs again goes where most places are free"
+NOT_TO_THE_EMPTY: Final = "a retried row goes where most places are free"
 WAIT_UNWANTED: Final = "rows wait that nobody waits for"
 SAME_NUMBER: Final = "two rows have one number"
 LOST_NUMBER: Final = "rows that could not begin keep their numbers"
@@ -102,7 +102,7 @@ STEPS_MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
         "            ref = reference(joined >> SLOT_BITS, slot)",
     ),
     HELD_TWICE: Mutant(takeover, "_together", "if ref not in in_ring", "if True"),
-    "what runs again goes to a worker with live rows": Mutant(
+    "a retried row goes to a worker with live rows": Mutant(
         Dispatcher, "_decide", "if model.spec.places and pending.retry:", "if False:"
     ),
     "rows join others that run again": Mutant(

@@ -23,25 +23,25 @@ from ringbatch.engine.supervisor.shm_names_check import ShmNamesCheck
 from ringbatch.engine.supervisor.supervisor import Supervisor
 
 MUTANTS: Final[dict[str, Mutant | Late]] = {
-    "what could not be started is not planned again": Mutant(
+    "a process that could not be started is not planned again": Mutant(
         ProcessManager, "spawn", "self.plan_restart(managed, RestartCase.REFUSED)", "pass"
     ),
-    "what is ready keeps its limit": Mutant(
+    "a ready process keeps its limit": Mutant(
         ProcessManager, "mark_ready", "managed.limit_ns = None", "pass"
     ),
-    "what hangs is never killed": Mutant(
+    "a hanging process is never killed": Mutant(
         ProcessManager, "end_hung", "managed.kill_ns = self._clock_ns() + _DUMP_NS", "pass"
     ),
-    "what has ended keeps its limits": Mutant(
+    "an ended process keeps its limits": Mutant(
         ProcessManager, "_died", "managed.kill_ns = managed.limit_ns = None", "pass"
     ),
-    "who makes no sense lives on": Mutant(
+    "a process that sends nonsense lives on": Mutant(
         ProcessManager, "_listen", "child.kill(signal.SIGKILL)", "pass"
     ),
     "processes are started while the engine stops": Mutant(
         ProcessManager, "stop", "self.stopping = True", "pass"
     ),
-    "what does not stop in time is not killed": Mutant(
+    "a process that does not stop in time is not killed": Mutant(
         ProcessManager, "end", "self._loop.guard(partial(child.kill, signal.SIGKILL))", "pass"
     ),
     "one that cannot be asked to end keeps the others from it": Mutant(
@@ -50,10 +50,10 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
         "self._loop.guard(partial(child.kill, signal.SIGTERM))",
         "child.kill(signal.SIGTERM)",
     ),
-    "the next collector is not told whose batches to reclaim": Mutant(
+    "the next collector does not hear whose batches to reclaim": Mutant(
         Collectors, "promote", "self._send_death(worker)", "pass"
     ),
-    "who takes over may take for ever": Mutant(
+    "a collector may take for ever to take over": Mutant(
         Collectors, "limit_wait", "elif managed.limit_ns is None and", "elif False and"
     ),
     "nobody stands by again": Mutant(
@@ -62,7 +62,7 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
         "if managed.worker is None:",
         "if managed is self._collectors.standby:\n        pass\n    elif managed.worker is None:",
     ),
-    "a worker is started again before what it held is reclaimed": Mutant(
+    "a worker is started again before its batches are reclaimed": Mutant(
         Supervisor,
         "on_ended",
         "self._collectors.worker_died(managed, killed=blameless)",
@@ -72,7 +72,7 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
     "a fault in the midst of a change is nobody's": Mutant(
         ChangeRunner, "break_off", "self._undo(plan)", "pass"
     ),
-    "a collector that cannot be told of the table fails a change": Mutant(
+    "a collector that cannot hear of the table fails a change": Mutant(
         Supervisor,
         "_notify_table_changed",
         "self._loop.guard(partial(self._collectors.send, ReadTable()), self._collectors.replace)",
@@ -84,13 +84,13 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
         "all(managed.ready_ns for managed in processes) and new <= self.loaded",
         "True",
     ),
-    "what serves goes when another is loaded in its stead": Mutant(
+    "a serving model goes when another is loaded in its stead": Mutant(
         ServedModels,
         "enter",
         "plan.entered(self.entries, loading)",
         "plan.entered((), loading)",
     ),
-    "a change that fails takes what served with it": Mutant(
+    "a change that fails takes the serving model with it": Mutant(
         ChangeRunner,
         "_undo",
         "self._served.publish(before)",
@@ -102,7 +102,7 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
         "if managed.lasting and not (managed.ever_ready and self._segment is not None):",
         "if managed.lasting and self._segment is None:",
     ),
-    "what is caught is not": Mutant(Loop, "turn", "self.guard(*key.data)", "key.data.act()"),
+    "a caught error is not caught": Mutant(Loop, "turn", "self.guard(*key.data)", "key.data.act()"),
     "an order that fails as nobody expects is not answered": Mutant(
         ModelChanges, "break_off", "for task in tasks:", "for task in ():"
     ),
@@ -115,13 +115,13 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
     "a suspended host is taken for processes that hang": Mutant(
         HangDetection, "step", "if pulse.seen.hangs:", "if pulse.seen.silent:"
     ),
-    "the last words of who has children are awaited": Mutant(
+    "the last words of a process with children are awaited": Mutant(
         Channel, "unread_lines", "self._socket.shutdown(socket.SHUT_RD)", "pass"
     ),
     "a process is waited for before its session is killed": Late(
         Child, "reap", "kill_session(", "status ="
     ),
-    "what the load wants is decided and not done": Mutant(
+    "the change that the load wants is decided and not done": Mutant(
         Autoscaler,
         "_begin",
         "self._changes.scale(wish.reference, decision.workers, partial(self._conclude, wish))",
@@ -139,7 +139,7 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
     "workers that the load lets go are not": Mutant(
         ChangePlan, "switched", "leaving += numbers[size:]", "leaving += ()"
     ),
-    "a child that cannot be told anything is lost": Mutant(
+    "a child that cannot be sent anything is lost": Mutant(
         Child, "__init__", "undo.callback(self._end_at_once)", "pass"
     ),
     "an engine that nobody can attach to tries for ever": Mutant(
@@ -151,19 +151,19 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
 }
 
 RESTART_MUTANTS: Final[dict[str, Mutant | Late]] = {
-    "whoever was killed has crashed": Mutant(
+    "a killed process has crashed": Mutant(
         managed_process, "case_of", "RestartCase.KILLED if ready", "RestartCase.CRASHED if ready"
     ),
-    "whoever has answered has crashed": Mutant(
+    "an answering process has crashed": Mutant(
         managed_process,
         "case_of",
         "RestartCase.ANSWERED if answered",
         "RestartCase.CRASHED if True",
     ),
-    "whoever has said nothing has answered": Mutant(
+    "a silent process has answered": Mutant(
         managed_process, "case_of", "return RestartCase.LOADING", "return RestartCase.ANSWERED"
     ),
-    "it is not seen who has answered": Mutant(
+    "it is not seen which process has answered": Mutant(
         ManagedProcess,
         "note_start",
         "self.batches = self._batches(segment)",
@@ -178,7 +178,7 @@ RESTART_MUTANTS: Final[dict[str, Mutant | Late]] = {
         "if words[layout.model(spec.index) + ModelWords.AWAITED]:",
         "if True:",
     ),
-    "it is looked once at who waits": Mutant(
+    "it is looked once at the waiting models": Mutant(
         EarlyRestarts, "step", "self.next_ns = now_ns + LOOK_NS", "self.next_ns = 1 << 62"
     ),
     "no end costs any time": Mutant(respawn, "next_delay", "longest_s * (1 + jitter) / 2", "0.0"),

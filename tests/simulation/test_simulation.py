@@ -32,9 +32,9 @@ SEEDS_FOR_A_MUTANT = 2_000
 FOUND_SOON = (
     "an answer is posted before DONE",
     "answers to requests that are alike are posted before DONE",
-    "what a step has answered goes on to the next",
+    "an answered request goes on to the next step",
     "an account may have one request more in flight",
-    "a collector does not count what workers hold",
+    "a collector does not count requests that workers hold",
     NO_GUARD,
     PARTS_LEFT,
     RECLAIM,
@@ -70,14 +70,14 @@ def check_variety(found: Found, rare: set[str]) -> None:
 
 
 @pytest.mark.parametrize("part", first_of(range(PARTS), 1))
-def test_whatever_happens_each_request_has_its_answer_and_nothing_is_lost(part: int) -> None:
+def test_in_any_life_each_request_has_its_answer_and_nothing_is_lost(part: int) -> None:
     found = live(range(part * LIVES_EACH, (part + 1) * LIVES_EACH))
     print(found)
     check_variety(found, RARE if part else set())
 
 
 @pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS)
-def test_what_a_defect_changes_is_there_to_be_changed(mutant: Mutant | Late | Several) -> None:
+def test_the_code_that_a_defect_changes_is_there(mutant: Mutant | Late | Several) -> None:
     with mutant.applied():
         pass
 
@@ -91,15 +91,15 @@ def test_an_engine_with_a_defect_is_found_out(name: str) -> None:
         f"none of {SEEDS_FOR_A_MUTANT} lives shows that {name}: give it lives in which it shows "
         "soon, in tests/simulation/sought_in.py"
     )
-    what = failure(Life(seed, profile))
-    assert not what, f"seed {seed} of {profile} goes wrong without the defect, too: {what}"
+    fault = failure(Life(seed, profile))
+    assert not fault, f"seed {seed} of {profile} goes wrong without the defect, too: {fault}"
 
 
 def test_a_seed_names_one_life() -> None:
     assert story(4711) == story(4711) != story(4712)
 
 
-def test_a_wrong_life_is_told_as_simply_as_can_be() -> None:
+def test_a_wrong_life_is_described_as_simply_as_can_be() -> None:
     with MUTANTS["a worker does not ring for its report"].applied():
         seed, profile = simplest(0)
         text = story(seed, profile)

@@ -17,8 +17,8 @@ PARTS = 8
 LIVES_EACH = 38
 SEEDS_FOR_A_MUTANT = 2000
 HAIL_SEEDS = 3
-RESTARTS_FOUND_SOON = ("whoever was killed has crashed", "no end costs any time")
-FOUND_SOON = ("what hangs is never killed", "nobody stands by again")
+RESTARTS_FOUND_SOON = ("a killed process has crashed", "no end costs any time")
+FOUND_SOON = ("a hanging process is never killed", "nobody stands by again")
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +28,7 @@ def _quiet() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("part", first_of(range(PARTS), 1))
-def test_whatever_happens_the_engine_ends_or_serves(part: int) -> None:
+def test_in_any_life_the_engine_ends_or_serves(part: int) -> None:
     lived = live(range(part * LIVES_EACH, (part + 1) * LIVES_EACH))
     print(lived)
     assert lived.wrong == {}
@@ -38,7 +38,7 @@ def test_whatever_happens_the_engine_ends_or_serves(part: int) -> None:
 
 
 @pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS)
-def test_what_a_defect_changes_is_there_to_be_changed(mutant: Mutant | Late) -> None:
+def test_the_code_that_a_defect_changes_is_there(mutant: Mutant | Late) -> None:
     with mutant.applied():
         pass
 

@@ -173,7 +173,7 @@ def test_an_engine_under_systemd(
         kill_the_supervisor,
         hang_the_collector,
         hang_the_supervisor,
-        hang_what_nobody_can_replace,
+        hang_irreplaceable_processes,
         reload,
         reload_a_broken_file,
         run_out_of_memory,
@@ -247,7 +247,7 @@ def hang_the_supervisor(operator: Operator) -> None:
     assert "Watchdog timeout" in operator.machine.journal(UNIT)
 
 
-def hang_what_nobody_can_replace(operator: Operator) -> None:
+def hang_irreplaceable_processes(operator: Operator) -> None:
     """Stop the frontends and their arbiter: nothing is answered, and every process is there."""
     before = operator.restarts
     for title in ("frontends", "frontend 0", "frontend 1"):

@@ -214,7 +214,7 @@ def test_model_with_a_file_that_sets_the_server_only(
         (["status", "--engine", "4711"], (4711,)),
     ],
 )
-def test_demo_and_status_are_handed_what_was_said(
+def test_demo_and_status_get_their_arguments(
     calls: list[tuple[Any, ...]], argv: list[str], given: tuple[int | str | None, ...]
 ) -> None:
     assert cli.main(argv) == STATUS
@@ -319,7 +319,7 @@ def test_reload_names_a_model_and_an_engine(calls: list[tuple[Any, ...]]) -> Non
     ]
 
 
-def test_an_engine_is_called_as_its_file_unless_it_is_said(files: Files) -> None:
+def test_an_engine_has_the_name_of_its_file_unless_another_is_given(files: Files) -> None:
     file = files(ONE)
     named = file.with_name("my.models.toml")
     named.write_text(f'[server]\nname = "prod"\n{file.read_text()}')

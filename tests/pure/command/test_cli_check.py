@@ -12,7 +12,7 @@ from ringbatch.engine.config.document import conclude, load
 from ringbatch.engine.doctor import obstacles
 
 
-def test_check_wants_to_know_of_what(capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_needs_a_configuration_or_a_model(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["check"]) == 2
     assert "--config FILE or a MODEL" in capsys.readouterr().err
 
@@ -92,7 +92,7 @@ def test_a_flag_that_has_no_effect_is_named_as_it_was_given(
 
 @pytest.mark.usefixtures("well")
 @pytest.mark.parametrize("settings", ['policy = "fixed"\nmax_latency_ms = 20\n', ""])
-def test_nothing_is_said_where_the_wait_has_effect_or_is_not_set(
+def test_an_effective_or_unset_wait_gets_no_warning(
     capsys: pytest.CaptureFixture[str], files: Files, settings: str
 ) -> None:
     assert cli.main(["check", "--config", str(files(ONE + settings))]) == 0

@@ -37,7 +37,7 @@ def values(setting: Setting) -> st.SearchStrategy[Any]:
 
 
 @given(st.data())
-def test_what_a_message_says_of_a_file_can_be_typed_as_it_then_stands_there(data: Any) -> None:
+def test_a_message_about_a_file_can_be_typed_as_flags(data: Any) -> None:
     setting = data.draw(st.sampled_from(TYPED))
     value = data.draw(values(setting))
     text = in_flags(f"set {setting.key} = {in_toml(value)}", ALL_FLAGS)
@@ -68,7 +68,7 @@ def test_the_door_decides(files: Files) -> None:
         assert hint(command) == as_file
 
 
-def test_what_only_looks_like_a_setting_stays_as_it_is() -> None:
+def test_words_that_only_look_like_a_setting_stay_as_they_are() -> None:
     for text in (
         "/srv/max_batch_size.onnx: no such file",
         "max_batch_size.onnx: no such file",
@@ -93,7 +93,7 @@ def test_nothing_in_the_help_of_a_flag_is_as_a_file_has_it(setting: Setting) -> 
         assert "[1" not in text
 
 
-def test_what_ends_an_error_to_be_copied_stands_there_alone(
+def test_the_end_of_an_error_to_be_copied_stands_there_alone(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def run(*_: Any) -> NoReturn:

@@ -137,7 +137,7 @@ def trial_of(point: Point, slo: Slo) -> tuple[Trial, str]:
     others = [f"{n} {words}" for words, n in point.statuses.items() if words != ANSWERED]
     refused = f", {point.lost} of {total} not answered ({', '.join(others)})" if others else ""
     lag = f"generator {point.figures['lag p99 ms']:.2g} ms late"
-    words = f"{slo.told(point.figures)}{refused}, {lag}"
+    words = f"{slo.measured_words(point.figures)}{refused}, {lag}"
     return Trial.HELD if held else Trial.MISSED, words
 
 

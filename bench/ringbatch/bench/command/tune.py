@@ -207,7 +207,7 @@ def _too_late(slo: Slo, figures: Mapping[str, float], connections: int) -> Throu
     several = "" if connections == 1 else "s"
     words = (
         f"no number of connections has {slo.words}: "
-        f"the best has {slo.told(figures)}, with {connections} connection{several}"
+        f"the best has {slo.measured_words(figures)}, with {connections} connection{several}"
     )
     return Throughput(0.0, connections, words, f"; raise {slo.flags} above that, or leave it out")
 

@@ -64,7 +64,7 @@ class Slo:
         limits = self.limits.items()
         return max((figures.get(name, math.inf) / most for name, (_, most) in limits), default=0.0)
 
-    def told(self, figures: Mapping[str, float]) -> str:
+    def measured_words(self, figures: Mapping[str, float]) -> str:
         """Return the limited percentiles of a measurement, in words."""
         limits = self.limits.items()
         found = [(of, figures[name]) for name, (of, _) in limits if name in figures]

@@ -46,8 +46,8 @@ def cpu_model(cpuinfo: str) -> str:
     if named := re.search(r"^model name\s*:\s*(.+)$", cpuinfo, re.MULTILINE):
         return named[1]
     numbers = (
-        re.search(rf"^CPU {what}\s*:\s*(\S+)$", cpuinfo, re.MULTILINE)
-        for what in ("implementer", "part")
+        re.search(rf"^CPU {key}\s*:\s*(\S+)$", cpuinfo, re.MULTILINE)
+        for key in ("implementer", "part")
     )
     found = [number[1] for number in numbers if number]
     return f"implementer {found[0]}, part {found[1]}" if len(found) == 2 else ""
