@@ -70,9 +70,7 @@ def trailers(server: Server, method: str, *sent: tuple[str, str]) -> bytes:
 
 
 @pytest.mark.parametrize("target", ["", "/v2/health/ready"])
-def test_a_client_that_asks_for_a_load_report_gets_it_in_that_form(
-    server: Server, target: str
-) -> None:
+def test_a_load_report_comes_in_the_requested_form(server: Server, target: str) -> None:
     text = load_report(server, "text", target=target)
     assert text is not None
     assert re.fullmatch(
@@ -89,7 +87,7 @@ def test_a_client_that_asks_for_a_load_report_gets_it_in_that_form(
 
 @pytest.mark.parametrize("forms", [(), ("xml",), ("",), ("text", "json"), ("\xff",)])
 @pytest.mark.parametrize("target", ["", "/v2/health/ready"])
-def test_a_client_that_asks_for_an_unknown_report_is_answered_as_ever(
+def test_an_unknown_form_of_report_changes_nothing(
     server: Server, forms: tuple[str, ...], target: str
 ) -> None:
     assert load_report(server, *forms, target=target) is None

@@ -144,7 +144,7 @@ def plain_of(answer: Response) -> bytes:
 @pytest.mark.parametrize("way", ["fast", "falcon"])
 @pytest.mark.parametrize("accept", ["gzip", "gzip, deflate, br", "deflate;q=0.5, gzip", "deflate"])
 @pytest.mark.parametrize("n", [1_000, 100_000], ids=["at-once", "aside"])
-def test_a_large_answer_is_compressed_for_clients_that_accept_it(
+def test_a_large_answer_is_compressed_if_that_is_accepted(
     server: Server, n: int, accept: str, way: str
 ) -> None:
     before = server.status().frontends["handed_over"]
@@ -188,9 +188,7 @@ def test_answers_that_are_sent_plain(server: Server, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["fast", "falcon"])
-def test_a_client_that_refuses_plain_answers_gets_small_ones_compressed_too(
-    server: Server, way: str
-) -> None:
+def test_a_small_answer_is_compressed_if_a_plain_one_is_refused(server: Server, way: str) -> None:
     (answer,) = ask(server, repeat(3, "gzip, identity;q=0", way=way))
     assert json.loads(gzip.decompress(answer.body))["predictions"] == [[0, 1, 2]]
 

@@ -205,7 +205,7 @@ def test_large_tensors_come_whole_over_tls(server: Server, connection: SecureCon
 
 
 @pytest.mark.parametrize("door", ["port", "control_port"])
-def test_a_client_without_tls_is_not_served(server: Server, door: str) -> None:
+def test_a_connection_without_tls_is_not_served(server: Server, door: str) -> None:
     with Connection(getattr(server, door)) as plain:
         plain.send(request("/", method="GET"))
         with pytest.raises(Closed):
@@ -463,6 +463,6 @@ def test_other_keys_are_in_force_once_they_are_there(
 
 
 @exhaustive
-def test_a_client_that_never_shakes_hands_is_not_waited_for(silent: Connection) -> None:
+def test_a_missing_hand_shake_is_not_waited_for(silent: Connection) -> None:
     """The last test, so that the time runs while the others do."""
     assert silent.ended()
