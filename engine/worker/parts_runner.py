@@ -49,10 +49,6 @@ class PartsRunner(Runner):
         self._streams: dict[int, PartStream] = {}
         """Streams of the run's requests that want parts and are not answered, by reference."""
         self._progress_ns = 0
-        self._set_up(model)
-
-    def _set_up(self, model: Model) -> None:
-        """Set what a runner of another kind of model has beside; a generator needs nothing."""
 
     def _run_uniform(
         self, uniform: UniformBatch, mark: BatchMark

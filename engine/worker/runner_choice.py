@@ -82,10 +82,8 @@ def runner_for(
         plan=plan,
         failing=failing,
     )
-    runner = _kind(model, on_device)(model, spec.name, slots, time.monotonic_ns, settings)
-    if isinstance(runner, StepsRunner):
-        runner.limit(_join_limits(model, shape))
-    return runner
+    kind = _kind(model, shape, on_device)
+    return kind(model, spec.name, slots, time.monotonic_ns, settings)
 
 
 def _plain_codec(shaped: ShapedModel, spec: ModelSpec, slots: EngineSlots) -> TensorCodec:
@@ -97,19 +95,18 @@ def _plain_codec(shaped: ShapedModel, spec: ModelSpec, slots: EngineSlots) -> Te
     return TensorCodec(slots.memory, shaped.model, spec.batched)
 
 
-def _kind(model: Model, on_device: OnDevice | None) -> Callable[..., Runner]:
+def _kind(model: Model, shape: BatchShape, on_device: OnDevice | None) -> Callable[..., Runner]:
     """Return the class of a model's runner, with the arguments that only this class has."""
+    if model.in_steps:
+        limits = JoinLimits(
+            model.cost,
+            asks=model.asks,
+            most_cost=shape.max_batch_cost,
+            most_joining=shape.max_joining_rows,
+        )
+        return partial(StepsRunner, pause=time.sleep, limits=limits)
     if model.in_parts:
-        return partial(StepsRunner if model.in_steps else PartsRunner, pause=time.sleep)
+        return partial(PartsRunner, pause=time.sleep)
     if on_device is not None:
         return partial(DeviceRunner, on_device=on_device.run)
     return Runner
-
-
-def _join_limits(model: Model, shape: BatchShape) -> JoinLimits:
-    return JoinLimits(
-        model.cost,
-        asks=model.asks,
-        most_cost=shape.max_batch_cost,
-        most_joining=shape.max_joining_rows,
-    )

@@ -21,15 +21,16 @@ from dataclasses import dataclass, field
 from math import fsum
 from typing import Any, Final, TypeVar
 
-from ringbatch.engine.models.model import Model, RestartWorker, StepFunctions
+from ringbatch.engine.models.model import Model, RestartWorker
 from ringbatch.engine.worker.join_limits import JoinLimits
 from ringbatch.engine.worker.outputs import WrongResult
 from ringbatch.engine.worker.part_stream import PartStream
 from ringbatch.engine.worker.parts_runner import PATIENCE_NS, PartsRunner
 from ringbatch.engine.worker.row_states import RowStates, row_states
 from ringbatch.engine.worker.run_times import Runs
+from ringbatch.engine.worker.runner_settings import USUAL, RunnerSettings
 from ringbatch.engine.worker.tensors import Unlike
-from ringbatch.shm.engine_slots import BatchMark, Request
+from ringbatch.shm.engine_slots import BatchMark, EngineSlots, Request
 from ringbatch.shm.model_counters import NOTHING, Spent
 from ringbatch.shm.slot import Status
 
@@ -99,29 +100,33 @@ class LiveRow:
 
 
 class StepsRunner(PartsRunner):
-    """Runner of a model in steps; the arguments are those of `PartsRunner`."""
+    """Runner of a model in steps.
 
-    _steps: StepFunctions
-    _states: RowStates
-    _rows: dict[int, LiveRow]
-    """The live rows by reference, the one that joined first in front."""
-    _joining: dict[int, LiveRow]
-    """Rows that have not begun by reference, the one that came first in front."""
-    _limits: JoinLimits
-    _ended: list[LiveBatch]
+    Args:
+        model, name, slots, clock_ns, settings, pause: as for `PartsRunner`.
+        limits: of the rows that join.
+    """
 
-    def _set_up(self, model: Model) -> None:
-        """Begin without a row."""
+    def __init__(
+        self,
+        model: Model,
+        name: str,
+        slots: EngineSlots,
+        clock_ns: Callable[[], int],
+        settings: RunnerSettings = USUAL,
+        *,
+        pause: Callable[[float], object],
+        limits: JoinLimits,
+    ) -> None:
+        super().__init__(model, name, slots, clock_ns, settings, pause=pause)
         assert model.steps is not None, "only a model in steps has steps"
         self._steps = model.steps
-        self._states = row_states(model.steps, self._name)
-        self._rows = {}
-        self._joining = {}
-        self._ended = []
-        self._limits = JoinLimits()
-
-    def limit(self, limits: JoinLimits) -> None:
-        """Limit the rows that join; to be called before the first does."""
+        self._states: RowStates = row_states(model.steps, name)
+        self._rows: dict[int, LiveRow] = {}
+        """The live rows by reference, the one that joined first in front."""
+        self._joining: dict[int, LiveRow] = {}
+        """Rows that have not begun by reference, the one that came first in front."""
+        self._ended: list[LiveBatch] = []
         self._limits = limits
 
     @property

@@ -181,6 +181,7 @@ class StepsHarness:
     def start_worker(self, number: int) -> StepsWorker:
         """Begin a process of a worker's number."""
         slots = EngineSlots(self.segment, number, lambda _lane: None)
+        cost = self.models[number].cost if self.most_cost else None
         runner = StepsRunner(
             self.models[number].opened(self.entry, repeatable=self.repeatable),
             "m",
@@ -188,9 +189,8 @@ class StepsHarness:
             self._tick,
             RunnerSettings(run_again=lambda batch: self.workers[number].runs_again(batch)),
             pause=lambda _seconds: None,
+            limits=JoinLimits(cost, most_cost=self.most_cost, most_joining=self.most_joining),
         )
-        cost = self.models[number].cost if self.most_cost else None
-        runner.limit(JoinLimits(cost, most_cost=self.most_cost, most_joining=self.most_joining))
         worker = StepsWorker(self.segment, number, runner, slots, lambda: None, self._tick)
         first = self.segment.layout.worker(number)
         self.segment.words[first + WorkerWords.MODEL] = self.entry.reference

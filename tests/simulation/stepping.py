@@ -262,6 +262,8 @@ class Stepping:
             steps=self._functions(),
         )
         codec = TensorCodec(slots.memory, loaded) if model.typed else None
+        most_cost, most_joining = self._kind.most_cost, self._kind.most_joining
+        cost = self.cost if most_cost else None
         self.runner = StepsRunner(
             loaded,
             model.name,
@@ -269,10 +271,8 @@ class Stepping:
             clock_ns,
             RunnerSettings(codec=codec, run_again=run_again),
             pause=pause,
+            limits=JoinLimits(cost, most_cost=most_cost, most_joining=most_joining),
         )
-        most_cost, most_joining = self._kind.most_cost, self._kind.most_joining
-        cost = self.cost if most_cost else None
-        self.runner.limit(JoinLimits(cost, most_cost=most_cost, most_joining=most_joining))
         return self.runner
 
     def go_on(self, worker: StepsWorker) -> None:
