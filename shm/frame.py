@@ -115,7 +115,7 @@ class Frame:
         """Return the words that open a frame."""
         return self._prefix.pack(*dimensions, *lengths)
 
-    def read_prefix(self, memory: memoryview | bytes, offset: int) -> tuple[tuple[int, ...], ...]:
-        """Return the open dimensions and the lengths of the frame at `offset`, unchecked."""
-        words = self._prefix.unpack_from(memory, offset)
+    def read_prefix(self, memory: memoryview | bytes) -> tuple[tuple[int, ...], ...]:
+        """Return the open dimensions and the lengths of the frame in front, unchecked."""
+        words = self._prefix.unpack_from(memory)
         return words[: self.open_dimensions], words[self.open_dimensions :]

@@ -78,7 +78,7 @@ class Gatherer:
         placement = self._known.get((rows, prefix))
         if placement is None:
             try:
-                placement = self._frame.place(rows, *self._frame.read_prefix(prefix, 0))
+                placement = self._frame.place(rows, *self._frame.read_prefix(prefix))
             except FrameError:
                 return None
             if not all(map(_sensible, placement.parts, self._frame.tensors)):

@@ -58,7 +58,7 @@ class ResumptionPlan:
                 can hold.
         """
         frame, data = self._inputs, bytes(payload)
-        placed = frame.place(1, *frame.read_prefix(data, 0)).parts
+        placed = frame.place(1, *frame.read_prefix(data)).parts
         tensors = [data[one.offset : one.offset + one.size] for one in placed]
         counts = [one.shape[1] if len(one.shape) > 1 else 0 for one in placed]
         for output, taken in self._pairs:
@@ -83,7 +83,7 @@ class ResumptionPlan:
     def _emitted(self, part: bytes, output: int) -> tuple[int, bytes]:
         """Return how many elements a part adds along the first dimension, and their bytes."""
         frame = self._outputs
-        placed = frame.place(1, *frame.read_prefix(part, 0)).parts[output]
+        placed = frame.place(1, *frame.read_prefix(part)).parts[output]
         shape = frame.tensors[output].shape
         joins = bool(shape) and shape[0] == ANY
         data = part[placed.offset : placed.offset + placed.size]

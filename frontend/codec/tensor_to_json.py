@@ -94,7 +94,7 @@ def placed(frame: Frame, rows: int, memory: memoryview) -> Placement:
     """
     if memory.nbytes < frame.prefix_bytes:
         raise Unwritable(_MISFIT)
-    dimensions, lengths = frame.read_prefix(memory, 0)
+    dimensions, lengths = frame.read_prefix(memory)
     if 0 in dimensions and prod(filter(None, dimensions)) > _MAX_EMPTY_LISTS:
         raise Unwritable(_MISFIT)
     placement = frame.place(rows, dimensions, lengths)

@@ -113,7 +113,7 @@ def given(parts: Sequence[SlotPart], frame: Frame) -> GivenTexts:
     texts: list[Text] = []
     for rows, payload, _ in parts:
         data = bytes(payload)
-        placement = frame.place(rows, *frame.read_prefix(data, 0))
+        placement = frame.place(rows, *frame.read_prefix(data))
         columns = [
             [
                 _decoded(data[start:end], len(texts) + number, tensor.name)

@@ -66,7 +66,7 @@ class Generation:
         start = request.request_offset
         payload = memory[start : start + request.request_bytes]
         frame = Frame(MODEL.inputs)
-        placed = frame.place(1, *frame.read_prefix(payload, 0)).parts
+        placed = frame.place(1, *frame.read_prefix(payload)).parts
         ids, most = (np.ndarray(one.shape, "<i8", payload, one.offset) for one in placed)
         return ids[0].tolist(), int(most[0])
 

@@ -240,7 +240,7 @@ def test_a_part_holds_the_prompt_the_options_and_defaults(spec: ModelSpec) -> No
     assert (rows, key_bytes) == (1, frame.key_bytes)
     found = {}
     data = bytes(payload)
-    places = frame.place(1, *frame.read_prefix(data, 0)).parts
+    places = frame.place(1, *frame.read_prefix(data)).parts
     for tensor, place in zip(spec.inputs, places, strict=True):
         array: Any = np.ndarray(place.shape, tensor.datatype.numpy, data, place.offset)
         found[tensor.name] = array.tolist()

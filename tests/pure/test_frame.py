@@ -71,12 +71,12 @@ def test_a_part_has_the_shape_of_its_tensor_with_the_open_dimensions_filled_in(
 
 @given(frames(), st.integers(0, 100))
 def test_the_prefix_is_read_as_it_was_written(
-    placed: tuple[Frame, int, tuple[int, ...], tuple[int, ...]], offset: int
+    placed: tuple[Frame, int, tuple[int, ...], tuple[int, ...]], rest_bytes: int
 ) -> None:
     frame, _, dimensions, lengths = placed
     prefix = frame.prefix(dimensions, lengths)
-    memory = memoryview(b"\xaa" * offset + prefix + b"\xaa" * 8)
-    assert frame.read_prefix(memory, offset) == (dimensions, lengths)
+    memory = memoryview(prefix + b"\xaa" * rest_bytes)
+    assert frame.read_prefix(memory) == (dimensions, lengths)
 
 
 @given(signatures, st.data())

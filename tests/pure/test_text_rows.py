@@ -47,7 +47,7 @@ def rows_of(lengths: Sequence[int]) -> list[NDArray[np.int32]]:
 def read(part: Part) -> list[list[int]]:
     """The rows of a part without what fills them."""
     assert part.key_bytes == FRAME.key_bytes
-    (longest,), _ = FRAME.read_prefix(part.payload, 0)
+    (longest,), _ = FRAME.read_prefix(part.payload)
     placed = FRAME.place(part.rows, (longest,)).parts[0]
     array = np.frombuffer(part.payload, "<i4", part.rows * longest, placed.offset)
     found = array.reshape(part.rows, longest)
