@@ -22,7 +22,6 @@ from ringbatch.engine.worker.samples import open_dimensions
 from ringbatch.engine.worker.tensor_codec import TensorCodec
 from ringbatch.engine.worker.tensors import Unlike
 from ringbatch.shm.engine_slots import Request
-from ringbatch.shm.frame import FrameError
 from ringbatch.shm.tensor import ANY, Tensor
 
 Array = NDArray[Any]
@@ -130,16 +129,7 @@ class PaddedCodec(TensorCodec):
 
     def read(self, requests: list[Request]) -> tuple[list[Request], list[Request], Any]:
         """See `Codec.read`."""
-        readable, unreadable, rows = [], [], []
-        for request in requests:
-            placement = self._gatherer.placement(request)
-            try:
-                if placement is None:
-                    raise FrameError("the tensors do not lie within the payload")
-                rows.append(self._gatherer.gather([request], [placement]))
-                readable.append(request)
-            except FrameError:
-                unreadable.append(request)
+        readable, unreadable, rows = self._gatherer.gather_each(requests)
         return readable, unreadable, self._put_together(readable, rows) if readable else []
 
     def _put_together(self, requests: list[Request], rows: list[list[Array]]) -> list[Array]:

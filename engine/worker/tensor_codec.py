@@ -50,17 +50,8 @@ class TensorCodec:
             return self._read_one_by_one(requests)
 
     def _read_one_by_one(self, requests: list[Request]) -> tuple[list[Request], list[Request], Any]:
-        readable, unreadable, columns = [], [], []
-        for request in requests:
-            placement = self._gatherer.placement(request)
-            try:
-                if placement is None:
-                    raise FrameError("the tensors do not lie within the payload")
-                columns.append(self._gatherer.gather([request], [placement]))
-                readable.append(request)
-            except FrameError:
-                unreadable.append(request)
-        return readable, unreadable, [joined(column) for column in zip(*columns, strict=True)]
+        readable, unreadable, rows = self._gatherer.gather_each(requests)
+        return readable, unreadable, [joined(column) for column in zip(*rows, strict=True)]
 
     def read_uniform(self, uniform: UniformBatch) -> Any | None:
         """See `Codec.read_uniform`."""

@@ -100,6 +100,22 @@ class Gatherer:
         )
         return [joined(column) for column in zip(*columns, strict=True)]
 
+    def gather_each(
+        self, requests: list[Request]
+    ) -> tuple[list[Request], list[Request], list[list[Array]]]:
+        """Gather requests one by one: those that can be read, the others, and arrays of each."""
+        readable, unreadable, rows = [], [], []
+        for request in requests:
+            placement = self.placement(request)
+            try:
+                if placement is None:
+                    raise FrameError("the tensors do not lie within the payload")
+                rows.append(self.gather([request], [placement]))
+                readable.append(request)
+            except FrameError:
+                unreadable.append(request)
+        return readable, unreadable, rows
+
     def gather_uniform(self, uniform: UniformBatch) -> list[Array] | None:
         """Gather uniform requests of a static frame; None if their sizes are not the model's."""
         sizes = uniform.sizes
