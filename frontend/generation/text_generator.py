@@ -42,7 +42,7 @@ class TextGenerator:
         self.rendering = TokensRendering(spec)
         self._name = spec.name
         self._inputs = {tensor.name for tensor in spec.inputs}
-        self._tools = LoadedOnce(spec.name, "tokenizer", partial(_Tools, spec.name, spec.generator))
+        self._tools = LoadedOnce(spec.name, partial(_Tools, spec.name, spec.generator))
 
     @property
     def obstacle(self) -> str:

@@ -1,4 +1,4 @@
-"""Files of a model that frontends read, loaded once, by a thread if there is time."""
+"""A tokenizer's files, which frontends load once, by a thread if there is time."""
 
 import logging
 import threading
@@ -19,7 +19,7 @@ class Unusable(Exception):
 
 
 class LoadedOnce(Generic[T]):
-    """A value made of a model's files, by the thread that needs it first.
+    """A value made of a tokenizer's files, by the thread that needs it first.
 
     Attributes:
         value: None until it is loaded.
@@ -27,15 +27,13 @@ class LoadedOnce(Generic[T]):
 
     Args:
         model: the name of the model.
-        subject: the kind of thing, for people.
         make: loads it; raises `Unusable` if it cannot.
     """
 
-    def __init__(self, model: str, subject: str, make: Callable[[], T]) -> None:
+    def __init__(self, model: str, make: Callable[[], T]) -> None:
         self.value: T | None = None
         self.obstacle = ""
         self._model = model
-        self._subject = subject
         self._make = make
         self._loading = threading.Lock()
 
@@ -71,7 +69,7 @@ class LoadedOnce(Generic[T]):
             value = self._make()
         except Unusable as error:
             log.error("frontend: model %s: %s", self._model, error)
-            self.obstacle = f"its {self._subject} cannot be used; the log says why"
+            self.obstacle = "its tokenizer cannot be used; the log says why"
             raise ModelNotReady(f'model "{self._model}" is not ready: {self.obstacle}') from None
         self.obstacle = ""
         return value

@@ -57,7 +57,7 @@ class TextModel:
         self._max_in_flight = max_in_flight
         self._frame = Frame(spec.inputs)
         self._shape = Shape(spec)
-        self._tokenizer = LoadedOnce(spec.name, "tokenizer", partial(Tokenizer, spec.tokens))
+        self._tokenizer = LoadedOnce(spec.name, partial(Tokenizer, spec.tokens))
 
     @property
     def obstacle(self) -> str:
