@@ -64,7 +64,7 @@ class BatchedConfig:
     ] = 32
     allowed_batch_sizes: Annotated[
         tuple[int, ...],
-        ascending(1, LARGEST_BATCH, "[1, 4, 16]"),
+        ascending(LARGEST_BATCH, "[1, 4, 16]"),
         "batch sizes that batches are padded to, the last being max_batch_size. By default "
         "batches are not padded",
     ] = ()
@@ -94,7 +94,7 @@ class BatchedConfig:
     ] = False
     length_buckets: Annotated[
         tuple[int, ...],
-        ascending(1, 1 << 30, "[32, 64, 128]"),
+        ascending(1 << 30, "[32, 64, 128]"),
         "sizes that dimensions of any size are padded to. Requests share batches with those of "
         "their bucket. By default each batch is padded to its longest instance, and texts have "
         "buckets from 8 to 8192 tokens",

@@ -304,17 +304,17 @@ HEADER_NAMES: Final = Kind(
 )
 
 
-def ascending(least: int, most: int, example: str) -> Kind:
-    """Return the kind of lists of whole numbers within bounds, each above the one before."""
+def ascending(most: int, example: str) -> Kind:
+    """Return the kind of lists of whole numbers from 1 up to a bound, each above the one before."""
 
     def accepts(value: Any) -> bool:
         return (
             isinstance(value, list | tuple)
-            and all(_is_whole(item) and least <= item <= most for item in value)
+            and all(_is_whole(item) and 1 <= item <= most for item in value)
             and all(low < high for low, high in pairwise(value))
         )
 
-    words = f"a list such as {example}, of ascending whole numbers from {least} to {most}"
+    words = f"a list such as {example}, of ascending whole numbers from 1 to {most}"
     return Kind(words, accepts, tuple, "N", numeric=True, several=True)
 
 
