@@ -237,8 +237,8 @@ def crowds(report: Report, options: argparse.Namespace) -> int:
     peak = max(median(found, "goodput_per_s") for found in own.values())
     for bound in options.bounds:
         kept = median(own[Case(model, False, bound, most)], "goodput_per_s") / peak
-        what = f"{model}, bound {bound:g}: goodput of clients that ask again against the peak"
-        report.limit(what, kept, at_least=0.9)
+        title = f"{model}, bound {bound:g}: goodput of clients that ask again against the peak"
+        report.limit(title, kept, at_least=0.9)
     return report.finish()
 
 

@@ -110,7 +110,7 @@ def test_the_tables_have_ratios_and_verdicts() -> None:
     ]
 
 
-def test_the_ways_out_are_told_of_programs_that_were_run_on_a_gpu() -> None:
+def test_the_ways_out_are_listed_for_programs_that_ran_on_a_gpu() -> None:
     assert way_out_table(BARE) == ""
     loop = replace(LOOP, block_ms=0.5, scattered_ms=2.5, straight_ms=0.75)
     text = way_out_table({**BARE, "image-to-image": loop})

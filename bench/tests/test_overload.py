@@ -52,21 +52,21 @@ class Scripted:
             each.close()
 
     def _go_on(self, own: socket.socket) -> bool:
-        """Do what comes next; return whether the client goes on with the connection."""
+        """Do the next act of the script; return whether the client goes on with the connection."""
         if not self._script:
             self.now_s = FAR_S
             return False
-        what = self._script.pop(0)
-        if what == SILENT:
+        act = self._script.pop(0)
+        if act == SILENT:
             self.now_s += PATIENCE_S
-        elif what == HANG_UP:
+        elif act == HANG_UP:
             own.shutdown(socket.SHUT_RDWR)
         else:
             # In two pieces, as a network may have it.
-            assert isinstance(what, bytes)
-            own.sendall(what[:30])
-            own.sendall(what[30:])
-        return what not in (SILENT, HANG_UP, LAST_REFUSAL)
+            assert isinstance(act, bytes)
+            own.sendall(act[:30])
+            own.sendall(act[30:])
+        return act not in (SILENT, HANG_UP, LAST_REFUSAL)
 
 
 @contextmanager

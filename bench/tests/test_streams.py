@@ -46,7 +46,7 @@ def test_model_time_is_of_its_own_step_alone(
     assert model_us(file, 4) == pytest.approx(100)
 
 
-def test_cpu_time_of_a_part_is_told_by_role() -> None:
+def test_cpu_time_of_a_part_is_divided_by_role() -> None:
     titles = {
         "ringbatch: worker parts/0": 0.2,
         "ringbatch: collector": 0.1,
@@ -91,9 +91,7 @@ def test_costly_steps_miss_the_limit_of_their_way(way: str, cpu_us: float, met: 
         (MOST_GAP_MS + 49, 50.0, True),
     ],
 )
-def test_long_gaps_miss_the_limit_in_whatever_round(
-    gap_ms: float, step_ms: float, met: bool
-) -> None:
+def test_long_gaps_in_any_round_miss_the_limit(gap_ms: float, step_ms: float, met: bool) -> None:
     report = Report("streams", {})
     hold_to_limits(report, EVENTS, 32, step_ms, [run_of(), run_of(gap_ms), run_of()])
     assert [limit.met for limit in report.limits] == [met]

@@ -309,7 +309,7 @@ class Serving:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, segment: Segment) -> None:
         self.stopping: list[int] = []
         self.control = SimpleNamespace(send=lambda _message: None)
-        bell = SimpleNamespace(wake=lambda: None, wait=self._told_to_end)
+        bell = SimpleNamespace(wake=lambda: None, wait=self._send_sigterm)
         for name in ("lane_doorbell", "worker_doorbell", "collector_doorbell"):
             monkeypatch.setattr(segment, name, lambda *_: bell)
         monkeypatch.setattr(role, "settle", lambda: None)
@@ -318,11 +318,11 @@ class Serving:
         monkeypatch.setattr(startup, "stop_on_sigterm", lambda _wake: self.stopping)
         monkeypatch.setattr(startup, "watch", lambda *_: None)
 
-    def _told_to_end(self, _seconds: float | None) -> None:
+    def _send_sigterm(self, _seconds: float | None) -> None:
         self.stopping.append(signal.SIGTERM)
 
 
-def test_a_worker_that_is_told_to_end_answers_what_is_under_way_on_its_device(
+def test_a_worker_answers_batches_under_way_on_its_device_before_it_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     device = of(lambda x, n: x * n[:, None])

@@ -44,7 +44,7 @@ def test_a_command_without_standard_output_has_its_status(
     [["check", "--config", "some.toml"], ["manual"], ["--version"], ["units"], ["doctor"]],
 )
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_full_disk_is_told_without_a_traceback(
+def test_a_full_disk_is_reported_without_a_traceback(
     tmp_path: Path, argv: list[str], unbuffered: str
 ) -> None:
     (tmp_path / "some.toml").write_text(SERVED)

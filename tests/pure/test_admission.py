@@ -165,7 +165,7 @@ def test_requests_that_leave_unserved_are_not_waited_for() -> None:
     assert queues.rows_before(request(NEW, A)) == 600 * 101 // 500
 
 
-def test_what_leaves_unserved_takes_its_own_cost_along() -> None:
+def test_a_request_that_leaves_unserved_takes_its_own_cost_along() -> None:
     queues = queues_of([request(0, A, LARGEST), request(1, A), request(2, B)])
     assert queues.rows_before(request(NEW, A)) == LARGEST + 2
     queues.remove(b"", 1)

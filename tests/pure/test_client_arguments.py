@@ -103,7 +103,7 @@ def test_numbers_of_all_kinds_are_microseconds(spin_us: Any, found_ns: int) -> N
     assert spin_ns(spin_us) == found_ns
 
 
-def test_what_is_right_passes() -> None:
+def test_right_arguments_pass() -> None:
     for name in (None, "prod", 1234):
         engine(name)
     for name in (None, "/ringbatch.prod.1.0"):
