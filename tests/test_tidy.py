@@ -24,6 +24,7 @@ from tidy_rules import (
     prints_only_where_a_person_reads,
     pure_stays_pure,
     starts_python_away_from_the_folder,
+    uses_its_private_names,
 )
 from tidy_tables import MAX_ATTRIBUTES, MAX_LINES, OWN_BACKGROUND, PURE_MODULES, ROLE_TOPS
 
@@ -100,6 +101,10 @@ def test_objects_with_many_attributes_have_slots() -> None:
 
 def test_everything_public_has_a_docstring() -> None:
     assert_holds(has_its_docstrings)
+
+
+def test_private_names_are_used() -> None:
+    assert_holds(uses_its_private_names)
 
 
 def test_modules_are_named_after_their_content() -> None:
@@ -315,6 +320,20 @@ def test_python_that_looks_in_the_folder_first_is_reported() -> None:
 @pytest.mark.parametrize(("lines", "too_long"), [(MAX_LINES, False), (MAX_LINES + 1, True)])
 def test_one_line_over_the_limit_is_reported(lines: int, too_long: bool) -> None:
     assert breaks(is_short_enough_to_read, "ringbatch.shm.ring", "x = 1\n" * lines) is too_long
+
+
+@pytest.mark.parametrize(
+    "source", ["_X = 1", "_X: int = 1", "def _f(): pass", "class _C: pass", "async def _f(): _g()"]
+)
+def test_an_unused_private_name_is_reported(source: str) -> None:
+    assert breaks(uses_its_private_names, "ringbatch.shm.ring", source)
+
+
+@pytest.mark.parametrize(
+    "source", ["_X = 1\ndef f(): return _X", "X = 1", "__version__ = 1", "def f():\n    _x = 1"]
+)
+def test_a_used_private_name_is_not_reported(source: str) -> None:
+    assert not breaks(uses_its_private_names, "ringbatch.shm.ring", source)
 
 
 @pytest.mark.parametrize(

@@ -224,6 +224,30 @@ def has_a_particular_name(module: Module) -> Iterator[str]:
         yield "name it after what it does"
 
 
+def uses_its_private_names(module: Module) -> Iterator[str]:
+    """A private name at the top of a module is read in that module, or it is a left-over."""
+    loaded = {
+        node.id
+        for node in module.nodes
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    }
+    for node in module.tree.body:
+        for name in names_of(node):
+            if name.startswith("_") and not name.startswith("__") and name not in loaded:
+                yield f"line {node.lineno}: nothing uses {name}"
+
+
+def names_of(node: ast.stmt) -> Iterator[str]:
+    """Yield the names that a statement at the top of a module defines."""
+    match node:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            yield name
+        case ast.Assign(targets=places):
+            yield from (place.id for place in places if isinstance(place, ast.Name))
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            yield name
+
+
 def keeps_attributes_quick(module: Module) -> Iterator[str]:
     """CPython keeps up to 29 attributes of an object beside it (SHARED_KEYS_MAX_SIZE), more in a
     dictionary, where each look at one takes a fifth longer; slots have no such limit."""

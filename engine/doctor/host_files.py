@@ -33,7 +33,6 @@ from ringbatch.shm.host.platform import SUPPORTED, is_supported
 
 _CLOCK_LOOKS: Final = 200
 _CLOCK_ROUNDS: Final = 10
-_UNIFIED: Final = ("", "unified")
 _MAPPED_SHARED: Final = 1 << 3
 """Bit of /proc/PID/coredump_filter for shared file mappings, see core(5)."""
 _CHOSEN: Final = re.compile(r"\[([\w+]+)\]")

@@ -84,7 +84,6 @@ _ACCEPT: Final = b"accept"
 _EVENTS: Final = EVENTS.encode()
 _GENERATE: Final = b"generate_stream"
 _NEVER: Final = frozenset({b"transfer-encoding", b"expect"})
-_NO_ORIGINS: Final = Origins(())
 _CLOSE: Final = b"close"
 _CONNECTION: Final = frozenset({b"keep-alive", _CLOSE, b"upgrade", b"http2-settings"})
 """Values that a client's Connection may have. An offer of another protocol, as in every request of

@@ -159,7 +159,6 @@ DEATHS: Final = {
     ModelCounter.HUNG: "hung",
 }
 """Why workers ended that are started again."""
-NO_COUNTS: Final = {ModelCounter.LATEST_NS}
 WORKER_NAMES: Final = {
     WorkerCounter.BATCHES: ("worker_batches", "Batches run.", 1),
     WorkerCounter.ROWS: ("worker_instances", "Instances in the batches run.", 1),

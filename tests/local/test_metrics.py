@@ -75,7 +75,7 @@ def test_metrics_of_traces_are_there_if_requests_are_traced() -> None:
         (CollectorCounter, exposition.COLLECTOR_NAMES | dict.fromkeys(exposition.LIMITED)),
         (
             ModelCounter,
-            exposition.MODEL_NAMES | dict.fromkeys(exposition.NO_COUNTS) | exposition.DEATHS,
+            exposition.MODEL_NAMES | {ModelCounter.LATEST_NS: "an instant"} | exposition.DEATHS,
         ),
         (WorkerCounter, exposition.WORKER_NAMES),
     ],
