@@ -343,7 +343,7 @@ def test_a_worker_answers_batches_under_way_on_its_device_before_it_ends(
     held = SimpleNamespace(path="/m.py", options=options, shape=shape, warm_up=None, parity=None)
     start: Any = SimpleNamespace(number=0, model=held, title="m/0")
     control: Any = serving.control
-    role._serve(segment, start, model, None, control)
+    role._serve(segment, start, ShapedModel(model, None), control)
     answers = [unpack([Y], 1, reply.data)[0].tolist() for reply in client.collect().values()]
     # One was ended by its step, and as many as there are sets stood behind it.
     assert sorted(answers) == [[[2.0 * batch, 0]] for batch in range(1, SETS + 2)]
