@@ -80,7 +80,10 @@ PARTS_MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
         )
     ),
     "nobody hears of a part": Mutant(
-        EngineSlots, "post_part", "self._notices.add(self.lane_of(ref), ref)", "pass"
+        EngineSlots,
+        "post_part",
+        "self._notices.add(slot_of(ref) >> self._lane_shift, ref)",
+        "pass",
     ),
     PARTS_LEFT: Mutant(RequestInParts, "answered", "self._pass_all(slot)", "pass"),
     WISH_LEFT: Mutant(Lane, "_take_over", "self.words[first + SlotWords.PARTS_OF] = 0", "pass"),
