@@ -21,8 +21,9 @@ from ringbatch.engine.process.fork_server import MOST_DESCRIPTORS, Made, Wanted,
 
 logger = logging.getLogger("ringbatch.supervisor")
 
-OF_WORKERS: Final = ("ringbatch.engine.worker.role", "ringbatch.engine.runtimes.python")
-"""Modules that the fork server imports for workers. A worker imports any other runtime itself."""
+OF_WORKERS: Final = ("ringbatch.engine.worker.role",)
+"""Modules that the fork server imports for workers. They bring every runtime along: an upgrade may
+have replaced a module on the disk by the time that a worker takes the place of a dead one."""
 PRELOADED: Final = ("ringbatch.engine.collector.role", *OF_WORKERS)
 """Modules that the fork server imports. Frontends import far more, but are few."""
 _PR_SET_CHILD_SUBREAPER: Final = 36
