@@ -58,7 +58,7 @@ def too_long_a_queue(answer_ns: int, most_ns: int, setting_ns: int) -> Overloade
     Args:
         answer_ns: how long it would take.
         most_ns: how long it may.
-        setting_ns: the setting. It is less if it has no room for a batch beside the running one.
+        setting_ns: the model's setting. It is less than `most_ns` if that is `least_bound_ns`.
     """
     return Overloaded(
         f"so many requests wait that an answer would take {round(answer_ns / 1e9, 3)} s, "

@@ -53,10 +53,11 @@ def name_faults(tree: ast.Module) -> Iterator[tuple[int, str]]:
     Names are those of functions, classes, arguments and variables, and ids of a test's cases.
     """
     for node in ast.walk(tree):
-        for name in names_in(node):
-            words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|\W+", "_", name).lower()
-            if NAMELESS.search(words):
-                yield node.lineno, f'the name "{name}" lacks a noun'  # type: ignore[attr-defined]
+        if isinstance(node, ast.stmt | ast.expr | ast.arg | ast.keyword):
+            for name in names_in(node):
+                words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|\W+", "_", name).lower()
+                if NAMELESS.search(words):
+                    yield node.lineno, f'the name "{name}" lacks a noun'
 
 
 def names_in(node: ast.AST) -> Iterator[str]:

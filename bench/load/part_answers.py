@@ -6,6 +6,7 @@ compared, and noted with its time.
 
 import json
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -184,7 +185,7 @@ class OverHttp1:
         return [self._client]
 
 
-class _OverHttp2:
+class _OverHttp2(ABC):
     """Connection over HTTP/2 that many clients share."""
 
     def __init__(self, clients: Sequence[Answers]) -> None:
@@ -225,8 +226,9 @@ class _OverHttp2:
             raise WrongAnswer(f"an answer has ended: {one}")
         return False
 
+    @abstractmethod
     def _take_data(self, client: Answers, one: Frame, now_s: float) -> bool:
-        raise NotImplementedError
+        """Take data of a client's stream; return whether its answer has ended."""
 
     def _open(self, client: Answers, path: str, *more: tuple[str, str]) -> bytes:
         """Return the head of a request on a new stream, which is the client's."""

@@ -2,9 +2,9 @@
 
 import selectors
 import socket
-import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from host.server import HOST
@@ -26,19 +26,19 @@ def drive(port: int, exchanges: Sequence[Exchange], seconds: float) -> None:
             connection = socket.create_connection((HOST, port))
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             asking = set(exchange.clients)
-            selector.register(connection, selectors.EVENT_READ, (exchange, asking))
+            data = connection, exchange, asking
+            selector.register(connection, selectors.EVENT_READ, data)
             now_s = time.monotonic()
             requests = [exchange.ask(client, now_s) for client in exchange.clients]
             connection.sendall(_replies(exchange) + b"".join(requests))
         while selector.get_map():
             for key, _ in selector.select():
-                connection = key.fileobj  # type: ignore[assignment]
-                exchange, asking = key.data
-                data = connection.recv(1 << 18)
+                connection, exchange, asking = key.data
+                received = connection.recv(1 << 18)
                 now_s = time.monotonic()
-                if not data:
+                if not received:
                     raise WrongAnswer("a connection has ended")
-                ended = exchange.take(data, now_s)
+                ended = exchange.take(received, now_s)
                 if now_s >= until_s:
                     asking.difference_update(ended)
                     ended = []
@@ -59,29 +59,21 @@ def drive_client(engine: int, clients: Sequence[Answers], seconds: float) -> Non
 
     Raises:
         WrongAnswer: an answer was not right.
+        RequestError: a request failed.
     """
-    failures: list[WrongAnswer] = []
     until_s = time.monotonic() + seconds
 
-    def ask(client: Client, answers: Answers) -> None:
+    def ask(answers: Answers) -> None:
         row = np.array([answers.value], np.float32)
-        try:
-            while not failures and time.monotonic() < until_s:
-                answers.sent(time.monotonic())
-                for part in client.stream(MODEL, row):
-                    answers.part(part[0].tolist(), time.monotonic())
-                answers.end()
-        except WrongAnswer as error:
-            failures.append(error)
+        while time.monotonic() < until_s:
+            answers.sent(time.monotonic())
+            for part in client.stream(MODEL, row):
+                answers.part(part[0].tolist(), time.monotonic())
+            answers.end()
 
-    with Client(engine) as client:
-        threads = [threading.Thread(target=ask, args=(client, one)) for one in clients]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    if failures:
-        raise failures[0]
+    with Client(engine) as client, ThreadPoolExecutor(len(clients)) as threads:
+        # Asked for the results, it raises the first failure.
+        list(threads.map(ask, clients))
 
 
 def _replies(exchange: Exchange) -> bytes:

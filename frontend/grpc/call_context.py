@@ -1,4 +1,4 @@
-"""Interfaces between a call and what serves it."""
+"""Interfaces between a call and its handler."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, Protocol
@@ -10,7 +10,7 @@ from ringbatch.shm.errors import RequestError
 
 
 class CallEnded(Exception):
-    """A call has ended, in the middle of what serves it.
+    """A call has ended, in the middle of its handler.
 
     Args:
         status: how.
@@ -22,7 +22,7 @@ class CallEnded(Exception):
 
 
 class CallContext(Protocol):
-    """A call as it is seen by what serves it.
+    """A call as its handler sees it.
 
     Attributes:
         connection: identifies the connection of the call.
