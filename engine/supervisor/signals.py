@@ -65,8 +65,12 @@ class Signals:
         loop.watch(reading, lambda: _log_passed_over(reading.recv(4096)))
 
     def begin_stop(self) -> None:
-        """Take each further signal that asks to stop for an order to end at once."""
-        self._before_stop = len(self.received)
+        """Take each further signal that asks to stop for an order to end at once.
+
+        Later calls change nothing.
+        """
+        if self._before_stop is None:
+            self._before_stop = len(self.received)
 
     @property
     def ends_at_once(self) -> bool:

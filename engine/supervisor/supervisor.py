@@ -158,6 +158,8 @@ class Supervisor:
             self._service.is_ready()
             self._serve()
         except _StopRequested:
+            # This comes before the log, whose readers may send the second signal.
+            self._signals.begin_stop()
             signals = [signal.Signals(number).name for number in self._signals.received]
             fault = "" if self._handover.complete else "a fault of ringbatch's own"
             logger.info("stopping on %s", signals[0] if signals else fault or "a handover")

@@ -79,7 +79,7 @@ class Crowd:
         self._kernel = cast.kernel
         self._house = House(cast)
         self._house.has_room = True
-        self._config = _config(models)
+        self._config = config_of(models)
         self._models = models
         self._since_ns: dict[int, int] = {}
         """Instant since when a request waits for a worker, by model."""
@@ -196,7 +196,7 @@ def _path(number: int) -> Path:
     return Path(f"/m{number}.py")
 
 
-def _config(models: int) -> Config:
+def config_of(models: int) -> Config:
     server = ServerConfig(
         port=0,
         hang_timeout_s=24,

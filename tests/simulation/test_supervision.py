@@ -3,15 +3,23 @@
 `python tests/simulation/run.py --supervisor` has longer runs, and tells a wrong life step by step.
 """
 
+import random
+import signal
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from simulation import hail
+from simulation.crowd import config_of
+from simulation.house import House
 from simulation.mutation import Late, Mutant
+from simulation.played import Cast
 from simulation.supervised import failure, first_wrong, live, quiet, story
 from simulation.supervision import Life
 from simulation.supervisor_mutants import MUTANTS, RESTART_MUTANTS
 from tiers import first_of, only
+
+from ringbatch.engine.supervisor import supervisor
 
 PARTS = 8
 LIVES_EACH = 38
@@ -35,6 +43,30 @@ def test_in_any_life_the_engine_ends_or_serves(part: int) -> None:
     # Few lives end with words; some of the first do.
     rare = set() if part else {"status 1"}
     assert {"serves", "status 0", "not started"} | rare <= set(lived.ends)
+
+
+def test_a_signal_behind_the_words_of_the_stop_is_the_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cast = Cast(random.Random(1))
+    house = House(cast)
+
+    def info(text: str, *_: object) -> None:
+        if text.startswith("stopping on"):
+            assert house.signals is not None
+            house.signals.come(signal.SIGINT)
+
+    monkeypatch.setattr(supervisor.logger, "info", info)
+    with house.installed():
+        config = config_of(1)
+        played = supervisor.Supervisor(config, lambda: config)
+        assert house.signals is not None
+        cast.kernel.after(20.0, partial(house.signals.come, signal.SIGTERM))
+        try:
+            assert played.run() == 128 + signal.SIGINT
+        finally:
+            played.frontends.close()
+    house.leave()
 
 
 @pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS)
