@@ -21,9 +21,13 @@ TOGETHER: Final = (
         "tests/serve/test_runtimes.py",
     ),
 )
-"""What the paths of files begin with that have something to do first, which takes a second or more:
-they read all sources, or import scikit-learn. One process has all of them."""
+"""Beginnings of the paths of files that first take a second or more: they read all sources, or
+import scikit-learn. One process has all of them."""
+LONGEST: Final = ("tests/container/", "tests/systemd/")
+"""Folders of test files that take minutes. They come first, so that no process ends with one while
+the others have nothing left."""
 SLOW: Final = (
+    *LONGEST,
     "tests/serve/",
     "tests/process/",
     "tests/simulation/",
@@ -46,7 +50,8 @@ def dealt(items: Sequence[T], processes: int, file_of: Callable[[T], str]) -> li
     for item in items:
         files.setdefault(_unit_of(file_of(item)), []).append(item)
     whole = (*SLOW, *(path for paths in TOGETHER for path in paths))
-    slow = [own for path, own in files.items() if path.startswith(whole)]
+    in_turn = sorted(files, key=lambda path: not path.startswith(LONGEST))
+    slow = [files[path] for path in in_turn if path.startswith(whole)]
     quick = [item for path, own in files.items() if not path.startswith(whole) for item in own]
     order: list[T] = []
     for number in range(processes):

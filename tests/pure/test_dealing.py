@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from dealing import TOGETHER, dealt
+from dealing import LONGEST, TOGETHER, dealt
 from hypothesis import given
 from hypothesis import strategies as st
 from sources import ROOT
@@ -35,6 +35,14 @@ def test_each_process_begins_with_slow_tests() -> None:
     for half in halves:
         assert ["pure" in path for path, _ in half] == [False] * 20 + [True] * 10
     assert dealt(items, 1, lambda item: item[0]) == items
+
+
+def test_the_longest_files_come_first_each_in_a_process_of_its_own() -> None:
+    longest = [f"{folder}test_a.py" for folder in LONGEST]
+    items = [(path, n) for path in (*PATHS, *longest) for n in range(3)]
+    order = dealt(items, len(longest), lambda item: item[0])
+    size = len(items) // len(longest)
+    assert {order[process * size][0] for process in range(len(longest))} == set(longest)
 
 
 def test_files_that_belong_together_are_run_by_one_process() -> None:

@@ -22,6 +22,7 @@ from ringbatch.engine.supervisor.served_models import ServedModels
 from ringbatch.engine.supervisor.shm_names_check import ShmNamesCheck
 from ringbatch.engine.supervisor.supervisor import Supervisor
 
+UNHEARD: Final = "a collector that cannot hear of the table fails a change"
 MUTANTS: Final[dict[str, Mutant | Late]] = {
     "a process that could not be started is not planned again": Mutant(
         ProcessManager, "spawn", "self.plan_restart(managed, RestartCase.REFUSED)", "pass"
@@ -72,7 +73,7 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
     "a fault in the midst of a change is nobody's": Mutant(
         ChangeRunner, "break_off", "self._undo(plan)", "pass"
     ),
-    "a collector that cannot hear of the table fails a change": Mutant(
+    UNHEARD: Mutant(
         Supervisor,
         "_notify_table_changed",
         "self._loop.guard(partial(self._collectors.send, ReadTable()), self._collectors.replace)",
@@ -149,6 +150,9 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
         ShmNamesCheck, "step", "self.next_ns = now_ns + LOOK_EVERY_NS", "self.next_ns = 1 << 62"
     ),
 }
+
+SOUGHT_FROM: Final = {MUTANTS[UNHEARD]: 1500}
+"""The first seed of the lives in which a mutant is sought, for those that few lives show."""
 
 RESTART_MUTANTS: Final[dict[str, Mutant | Late]] = {
     "a killed process has crashed": Mutant(

