@@ -69,7 +69,7 @@ class Connection:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._buffer = b""
         self.port = self._socket.getsockname()[1]
-        if self.port == port:
+        if self._socket.getsockname() == self._socket.getpeername():
             # No server listens there: TCP has connected the socket with itself.
             self.close()
             raise ConnectionRefusedError(f"port {port}")
