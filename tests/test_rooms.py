@@ -60,7 +60,7 @@ ARROWS = {
     "frontend.codec": "shm",
     "frontend.security": "shm shm.host",
     "frontend.offload": "shm shm.host",
-    "frontend.texts": "shm frontend.codec",
+    "frontend.texts": "shm shm.host frontend.codec",
     "frontend.generation": "shm frontend.codec frontend.texts",
     "frontend.v1": "shm shm.host frontend.codec",
     "frontend.v2": "shm shm.host frontend.codec",

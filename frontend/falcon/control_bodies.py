@@ -8,6 +8,7 @@ from falcon.asgi import Request
 from ringbatch.frontend.codec.limit_messages import MAX_CONTROL_BYTES
 from ringbatch.frontend.falcon.exchange import expect_whole
 from ringbatch.shm.errors import InvalidRequest, RequestTooLarge
+from ringbatch.shm.host.json_text import why_unreadable
 
 
 async def control_body(req: Request) -> bytes:
@@ -41,7 +42,7 @@ async def control_object(req: Request) -> dict[str, Any]:
     try:
         found = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise InvalidRequest(f"the request is no JSON: {error}") from None
+        raise InvalidRequest(f"the request is no JSON: {why_unreadable(body, error)}") from None
     if not isinstance(found, dict):
         raise InvalidRequest("the request is to be an object, if it has a body")
     return found

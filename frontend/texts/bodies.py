@@ -7,6 +7,7 @@ import orjson
 
 from ringbatch.frontend.codec.json_to_tensor import shown
 from ringbatch.shm.errors import InvalidRequest
+from ringbatch.shm.host.json_text import why_unreadable
 
 T = TypeVar("T")
 
@@ -20,7 +21,8 @@ def parsed(body: bytes | bytearray) -> dict[str, Any]:
     try:
         found = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise InvalidRequest(f"the body is no JSON in UTF-8: {error}") from None
+        why = why_unreadable(body, error)
+        raise InvalidRequest(f"the body is no JSON in UTF-8: {why}") from None
     if not isinstance(found, dict):
         raise InvalidRequest("the body must be a JSON object")
     return found

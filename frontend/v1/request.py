@@ -35,8 +35,8 @@ from ringbatch.shm.host.json_text import (
     decoder_with,
     in_runs,
     members,
-    not_utf8,
     why_unreadable,
+    why_unsound,
 )
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.request_context import as_tensor
@@ -362,10 +362,8 @@ class UntypedRequests:
         try:
             text = body.decode()
             request = self._members(text)
-        except UnicodeDecodeError as error:
-            raise InvalidRequest(f"{UNREADABLE}{not_utf8(error)}") from None
-        except UnsoundText as unsound:
-            raise InvalidRequest(f"{UNREADABLE}{unsound}") from None
+        except (UnicodeDecodeError, UnsoundText) as error:
+            raise InvalidRequest(f"{UNREADABLE}{why_unsound(body, error)}") from None
         key, value = _choose(request)
         if key == "inputs" and isinstance(value.decoded, dict):
             raise InvalidRequest("a model without declared inputs takes `instances`, a list")

@@ -28,6 +28,14 @@ _SHOWN: Final = 20
 _NOT_NUMBERS: Final = re.compile(r"-?(?:NaN|Infinity)")
 _WINDOW_BYTES: Final = 1 << 16
 """Bytes of a text to convert to numpy arrays at a time: these take ten times as much memory."""
+_MARK: Final = b"\xef\xbb\xbf"
+_WIDE_MARKS: Final = {
+    b"\xff\xfe\x00\x00": "UTF-32",
+    b"\x00\x00\xfe\xff": "UTF-32",
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
+}
+"""Byte order marks; those that begin like a shorter one come first."""
 _QUOTE: Final = ord('"')
 _COMMA: Final = ord(",")
 _STEPS: Final[NDArray[np.int32]] = np.zeros(256, np.int32)
@@ -189,10 +197,12 @@ def kind(opening: str) -> str:
 
 def why_unreadable(body: bytes | bytearray, error: JSONDecodeError) -> str:
     """Return the fault of a body that orjson refused with `error`."""
+    if encoding := _other_encoding(body):
+        return encoding
     try:
         body.decode()
     except UnicodeDecodeError as undecodable:
-        return not_utf8(undecodable)
+        return _not_utf8(undecodable)
     if not error.doc.strip():
         return "it is empty"
     # orjson points behind a sign, if there is one.
@@ -202,8 +212,28 @@ def why_unreadable(body: bytes | bytearray, error: JSONDecodeError) -> str:
     return str(error)
 
 
-def not_utf8(error: UnicodeDecodeError) -> str:
-    """Return a decoding error in words."""
+def why_unsound(body: bytes | bytearray, error: UnicodeDecodeError | UnsoundText) -> str:
+    """Return the fault of a body that cannot be decoded, or whose text `members` refused."""
+    if encoding := _other_encoding(body):
+        return encoding
+    return _not_utf8(error) if isinstance(error, UnicodeDecodeError) else str(error)
+
+
+def _other_encoding(body: bytes | bytearray) -> str:
+    """Return what is wrong with a body that is text, but not plain UTF-8; empty if it may be.
+
+    JSON begins with two ASCII characters, unless it is a single digit. So a zero byte among the
+    first two is of a wider encoding.
+    """
+    if body.startswith(_MARK):
+        return "it begins with a byte order mark (BOM, EF BB BF), which JSON must not have"
+    for mark, name in _WIDE_MARKS.items():
+        if body.startswith(mark):
+            return f"it is {name}, by its byte order mark, but JSON is UTF-8"
+    return "it is UTF-16 or UTF-32, but JSON is UTF-8" if 0 in body[:2] else ""
+
+
+def _not_utf8(error: UnicodeDecodeError) -> str:
     return f"byte {error.start} is not UTF-8"
 
 

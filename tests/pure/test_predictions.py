@@ -139,7 +139,9 @@ def test_another_number_than_was_asked_for_is_nobodys(count: int) -> None:
             "no JSON object: Expecting value: line 1 column 1 (char 0): "
             "<html> <h1>Bad Gateway</h1>",
         ),
-        (b"\xff\xfe", "no JSON object: byte 0 is not UTF-8: "),
+        (b"\xff", "no JSON object: byte 0 is not UTF-8: "),
+        (b"\xff\xfe", "no JSON object: it is UTF-16, by its byte order mark, but JSON is UTF-8: "),
+        (b'\xef\xbb\xbf{"predictions":[1,2,3]}', "no JSON object: it begins with a byte order "),
         (
             b'{"predictions":[' + b"[" * 600 + b"]" * 600 + b",2,3]}",
             "no JSON object: it is nested more than 512 levels deep: ",

@@ -1,5 +1,8 @@
 """Bodies that V1 refuses as a whole: bad JSON, bad numbers, bad members."""
 
+import codecs
+from typing import Final
+
 import pytest
 from v1_models import MATRIX, PAIR, SCALAR, UNTYPED, VECTOR, refusal
 
@@ -7,6 +10,10 @@ from ringbatch.frontend.codec.outcome import NO_INSTANCES, UNREADABLE
 from ringbatch.frontend.codec.payload import Part
 from ringbatch.frontend.v1.protocol import V1Model
 from ringbatch.frontend.v1.request import Parsed
+
+MARKED: Final = "it begins with a byte order mark (BOM, EF BB BF), which JSON must not have"
+BY_MARK: Final = ", by its byte order mark, but JSON is UTF-8"
+WIDE: Final = "it is UTF-16 or UTF-32, but JSON is UTF-8"
 
 
 def single(rows: int, payload: bytes, key_bytes: int = 0, columns: bool = False) -> Parsed:
@@ -25,6 +32,11 @@ def single(rows: int, payload: bytes, key_bytes: int = 0, columns: bool = False)
         ("[1]", f"{UNREADABLE}it is a list, not an object"),
         ("null", f"{UNREADABLE}it is null, not an object"),
         (b'{"instances":["\xff"]}', f"{UNREADABLE}byte 15 is not UTF-8"),
+        (codecs.BOM_UTF8 + b'{"instances":[1]}', f"{UNREADABLE}{MARKED}"),
+        ('{"instances":[1]}'.encode("utf-16"), f"{UNREADABLE}it is UTF-16{BY_MARK}"),
+        ('{"instances":[1]}'.encode("utf-32"), f"{UNREADABLE}it is UTF-32{BY_MARK}"),
+        ('{"instances":[1]}'.encode("utf-16-be"), f"{UNREADABLE}{WIDE}"),
+        ('{"instances":[1]}'.encode("utf-32-le"), f"{UNREADABLE}{WIDE}"),
         ('{"instances":{}}', f"{UNREADABLE}`instances` is an object, not a list"),
         ('{"instances":"abc"}', f'{UNREADABLE}`instances` is "abc", not a list'),
         ('{"inputs":7}', f"{UNREADABLE}`inputs` is 7, not a list"),

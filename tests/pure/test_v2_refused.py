@@ -1,5 +1,6 @@
 """Refusals of the V2 codec, and their texts."""
 
+import codecs
 import json
 from contextlib import suppress
 from typing import Any
@@ -58,6 +59,8 @@ def x(**changes: Any) -> bytes:
         (b"", "the request is no JSON: it is empty"),
         (b"nope", "the request is no JSON"),
         (b"\xff", "byte 0 is not UTF-8"),
+        (codecs.BOM_UTF8 + x(), "the request is no JSON: it begins with a byte order mark (BOM, "),
+        (x().decode().encode("utf-16-le"), "it is UTF-16 or UTF-32, but JSON is UTF-8"),
         (b"[1]", "the request is a list, not an object"),
         (b"7", "the request is 7, not an object"),
         (b'"x"', 'the request is "x", not an object'),

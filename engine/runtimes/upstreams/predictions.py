@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import orjson
 
 from ringbatch.shm.forward_envelope import Envelope
-from ringbatch.shm.host.json_text import UnsoundText, can_be_sliced, elements, members, not_utf8
+from ringbatch.shm.host.json_text import UnsoundText, can_be_sliced, elements, members, why_unsound
 
 _KEYS: Final = ("predictions", "outputs")
 """`outputs` is TensorFlow Serving's answer to `inputs`."""
@@ -105,7 +105,7 @@ def _predictions_beside_others(body: bytes) -> tuple[bytes, int]:
         text = body.decode()
         found = members(text)
     except (UnicodeDecodeError, UnsoundText) as error:
-        why = not_utf8(error) if isinstance(error, UnicodeDecodeError) else error
+        why = why_unsound(body, error)
         words = f"the model server answered no JSON object: {why}: {shown(body)}"
         raise NoPredictions(words) from None
     for key in _KEYS:
