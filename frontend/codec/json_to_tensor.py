@@ -8,6 +8,7 @@ that bad ones get, and bad ones little.
 
 import json
 import math
+import re
 import struct
 from base64 import b64decode
 from binascii import Error as Base64Error
@@ -24,6 +25,10 @@ T = TypeVar("T")
 
 _SHOWN_CHARACTERS: Final = 60
 _SHOWN_SIZES: Final = 8
+_ROUNDED: Final = re.compile(r" is (-?\d(?:\.\d+)?e\+\d+), but ")
+_LONG: Final = re.compile(rb"(?<![\d.eE+-])-?\d{19,309}(?![\d.eE])")
+_INTEGERS: Final = range(-(1 << 63), 1 << 64)
+"""Whole numbers that orjson decodes as such; others become floating-point numbers."""
 _LISTS: Final = {list}
 _BOOLEANS: Final = {bool}
 _WIDE: Final = 8
@@ -292,6 +297,24 @@ def shown(value: Any) -> str:
     if isinstance(value, str) and len(value) > _SHOWN_CHARACTERS:
         return json.dumps(value[:_SHOWN_CHARACTERS], ensure_ascii=False) + "..."
     return json.dumps(value, ensure_ascii=False)
+
+
+def as_written(fault: str, text: bytes | bytearray) -> str:
+    """Return a fault with the number that it shows as the client wrote it.
+
+    Args:
+        fault: as `TensorReader` returns it.
+        text: the JSON text of the request. It is searched only if the number shown may be a whole
+            one beyond 64 bits, which orjson rounds.
+    """
+    rounded = _ROUNDED.search(fault)
+    if rounded is None:
+        return fault
+    for found in _LONG.finditer(text):
+        number = int(found[0])
+        if repr(float(number)) == rounded[1] and number not in _INTEGERS:
+            return f"{fault[: rounded.start(1)]}{number}{fault[rounded.end(1) :]}"
+    return fault
 
 
 def _first_unfit(items: list[T], fits: Callable[[list[T]], bool]) -> int:

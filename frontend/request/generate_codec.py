@@ -57,7 +57,7 @@ class GenerateCodec:
             value = dumps((spec,)).decode(), models.max_in_flight, shares, headers
             raise Offloaded(read_generate, value, partial(self._decoded, model), spec.timeout_ns)
         requests = v2.requests if v2.asked is None else v2.asked.with_headers(self._headers)
-        parts, requested = requests.read(infer_request(decoded(body), spec))
+        parts, requested = requests.read(infer_request(decoded(body), spec), body)
         return _read(model, parts, requested)
 
     @staticmethod

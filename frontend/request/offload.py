@@ -135,8 +135,9 @@ def read_generate(value: Any, data: Sequence[memoryview]) -> Answer:
     """
     spec, max_in_flight, shares_memory, headers = value
     model, v2 = _v2(spec, max_in_flight, shares_memory)
-    found = infer_request(decoded(bytes(data[0])), model)
-    return _encoded(spec, max_in_flight, model, _requests(v2, headers).read(found))
+    body = bytes(data[0])
+    request = _requests(v2, headers).read(infer_request(decoded(body), model), body)
+    return _encoded(spec, max_in_flight, model, request)
 
 
 def _requests(v2: V2Model, headers: Any) -> Requests:

@@ -20,6 +20,7 @@ from ringbatch.frontend.codec.defaults import Default
 from ringbatch.frontend.codec.json_to_tensor import (
     UNFIT,
     TensorReader,
+    as_written,
     may_hold_booleans,
     number_code,
     shown,
@@ -143,19 +144,26 @@ class TypedRequests:
             request = loads(body)
         except JSONDecodeError as error:
             raise unreadable(body, error) from None
-        return self.read(request, booleans=may_hold_booleans(body))
+        return self.read(request, body)
 
-    def read(self, request: Any, *, booleans: bool, context: bytes = b"") -> Parsed:
+    def read(self, request: Any, body: bytes | bytearray, context: bytes = b"") -> Parsed:
         """Read a decoded body.
 
         Args:
-            request: the body.
-            booleans: True if there may be any in it.
+            request: the body, decoded.
+            body: the body.
             context: the request context; empty for a model that does not ask for it.
 
         Raises:
             InvalidRequest: as `parse`.
         """
+        try:
+            return self._read(request, may_hold_booleans(body), context)
+        except InvalidRequest as misfit:
+            misfit.args = (as_written(str(misfit), body),)
+            raise
+
+    def _read(self, request: Any, booleans: bool, context: bytes) -> Parsed:
         if not isinstance(request, dict):
             raise InvalidRequest(f"{UNREADABLE}it is {shown(request)}, not an object")
         key, value = _choose(request)
@@ -284,13 +292,13 @@ class VectorRequests(TypedRequests):
                 elif 1 < count <= self._cap:
                     payload = b"".join(starmap(self._pack_vector, rows))
                 else:
-                    return self.read(request, booleans=False)
+                    return self.read(request, body)
                 return ((count, payload, 0),), False
         except JSONDecodeError as error:
             raise unreadable(body, error) from None
         except (KeyError, TypeError, struct.error, OverflowError):
             pass
-        return self.read(request, booleans=may_hold_booleans(body))
+        return self.read(request, body)
 
 
 def _read_column(

@@ -5,7 +5,6 @@
 
 from orjson import JSONDecodeError, loads
 
-from ringbatch.frontend.codec.json_to_tensor import may_hold_booleans
 from ringbatch.frontend.codec.payload import Part
 from ringbatch.frontend.codec.request_context import RawHeaders, RequestContext
 from ringbatch.frontend.v1.request import Parsed, TypedRequests, UntypedRequests, unreadable
@@ -46,7 +45,7 @@ class ContextRequests:
             raise unreadable(body, error) from None
         others = request if isinstance(request, dict) else {}
         context = self._context(headers, others)
-        return self._typed.read(request, booleans=may_hold_booleans(body), context=context)
+        return self._typed.read(request, body, context)
 
     def _parse_untyped(self, body: bytes | bytearray, headers: RawHeaders) -> Parsed:
         text, request, key = self._untyped.read(body)

@@ -20,7 +20,12 @@ from typing import Any, Final, NamedTuple, NoReturn, Protocol
 from orjson import JSONDecodeError, loads
 
 from ringbatch.frontend.codec.bytes_tensor import LENGTH_BYTES
-from ringbatch.frontend.codec.json_to_tensor import may_hold_booleans, number_code, shown
+from ringbatch.frontend.codec.json_to_tensor import (
+    as_written,
+    may_hold_booleans,
+    number_code,
+    shown,
+)
 from ringbatch.frontend.codec.limit_messages import ANY_NUMBER
 from ringbatch.frontend.codec.payload import Bytes, LazyPart, Part
 from ringbatch.frontend.v2.input import IN_CLIENT_MEMORY, IN_JSON, LEFT_OUT, Input, Shape
@@ -124,8 +129,12 @@ class Requests(Protocol):
             RequestError: `ClientMemory` does.
         """
 
-    def read(self, request: Any) -> InferRequest:
+    def read(self, request: Any, text: bytes | bytearray) -> InferRequest:
         """Read a decoded body that is JSON alone.
+
+        Args:
+            request: the body, decoded.
+            text: the body.
 
         Raises:
             InvalidRequest, NotSupported, RequestTooLarge, RequestError: as of `parse`.
@@ -173,9 +182,9 @@ class NoRequests:
 
     def parse(self, body: bytes | bytearray, json_bytes: int | None) -> NoReturn:
         """As in `Requests`."""
-        self.read(None)
+        self.read(None, body)
 
-    def read(self, request: Any) -> NoReturn:
+    def read(self, request: Any, text: bytes | bytearray) -> NoReturn:
         """As in `Requests`."""
         raise InvalidRequest(
             f'model "{self._name}" declares no inputs, so that V2 has no tensors to send it; '
@@ -222,13 +231,11 @@ class InferRequests:
                 f"{len(body) - json_bytes} bytes follow the JSON text, but its inputs say "
                 f"{described.binary_bytes}"
             )
-        return self._filled(
-            described, memoryview(body)[json_bytes:], booleans=may_hold_booleans(text)
-        )
+        return self._filled(described, memoryview(body)[json_bytes:], text)
 
-    def read(self, request: Any) -> InferRequest:
+    def read(self, request: Any, text: bytes | bytearray) -> InferRequest:
         """As in `Requests`."""
-        return self._filled(self._described_alone(request), memoryview(b""), booleans=True)
+        return self._filled(self._described_alone(request), memoryview(b""), text)
 
     def outline(self, text: bytes, binary_bytes: int) -> Outline | None:
         """As in `Requests`."""
@@ -250,7 +257,7 @@ class InferRequests:
         return described
 
     def _filled_json(self, described: Described, body: bytes | bytearray) -> InferRequest:
-        return self._filled(described, memoryview(b""), booleans=may_hold_booleans(body))
+        return self._filled(described, memoryview(b""), body)
 
     def _read(self, text: bytes) -> Described:
         """Return the description in a text before binary data."""
@@ -311,18 +318,14 @@ class InferRequests:
         pairs = zip(self._signature.inputs, described.given, strict=True)
         return all(wanted is given.reader for wanted, given in pairs)
 
-    def _filled(self, described: Described, binary: memoryview, *, booleans: bool) -> InferRequest:
-        # Lazy ones only where `described` says so.
-        tensors: list[Any] = [
-            given.reader.packed(given.values, given.shape, booleans=booleans)
-            if given.size == IN_JSON
-            else given.reader.unpacked(binary[given.start : given.start + given.size], given.shape)
-            if given.size >= 0
-            else given.values.tensor(described.rows)
-            if given.size == LEFT_OUT
-            else given.reader.settled(given.values, given.shape)
-            for given in described.given
-        ]
+    def _filled(
+        self, described: Described, binary: memoryview, text: bytes | bytearray
+    ) -> InferRequest:
+        try:
+            tensors = self._tensors(described, binary, booleans=may_hold_booleans(text))
+        except InvalidRequest as misfit:
+            misfit.args = (as_written(str(misfit), text),)
+            raise
         shapes = [given.shape for given in described.given]
         dimensions = tuple(size for given in described.given for size in given.dimensions)
         if described.lazy:
@@ -332,6 +335,19 @@ class InferRequests:
             return InferRequest(lazy_parts, described.requested)
         parts = self._signature.parts(shapes, dimensions, tensors, self._context_bytes())
         return InferRequest(parts, described.requested)
+
+    def _tensors(self, described: Described, binary: memoryview, *, booleans: bool) -> list[Any]:
+        # Lazy ones only where `described` says so.
+        return [
+            given.reader.packed(given.values, given.shape, booleans=booleans)
+            if given.size == IN_JSON
+            else given.reader.unpacked(binary[given.start : given.start + given.size], given.shape)
+            if given.size >= 0
+            else given.values.tensor(described.rows)
+            if given.size == LEFT_OUT
+            else given.reader.settled(given.values, given.shape)
+            for given in described.given
+        ]
 
     def _context_bytes(self) -> bytes:
         """Return the request context; empty for a model that does not ask for it."""

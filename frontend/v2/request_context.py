@@ -48,10 +48,10 @@ class ContextRequests(InferRequests):
         finally:
             self._headers = self._context = b""
 
-    def read(self, request: Any) -> InferRequest:
+    def read(self, request: Any, text: bytes | bytearray) -> InferRequest:
         """As in `Requests`."""
         try:
-            return super().read(request)
+            return super().read(request, text)
         finally:
             self._headers = self._context = b""
 

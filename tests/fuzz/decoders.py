@@ -233,13 +233,13 @@ def _generate(model: ModelSpec) -> Callable[[bytes], None]:
 
     def read(data: bytes) -> None:
         (_, requested), (_, apart) = _alike(
-            lambda: codec.requests.read(infer_request(decoded(data), model)),
+            lambda: codec.requests.read(infer_request(decoded(data), model), data),
             read_generate,
             spec,
             data,
         )
         assert requested == decode_requested(apart)
-        check(codec.requests.read(infer_request(decoded(data), model))[0])
+        check(codec.requests.read(infer_request(decoded(data), model), data)[0])
 
     return read
 

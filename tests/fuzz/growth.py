@@ -201,7 +201,7 @@ def _v2(model: ModelSpec, max_in_flight: int) -> Reads:
 
 def _generate(model: ModelSpec, max_in_flight: int) -> Reads:
     requests = V2Model(model, OFF, max_in_flight).requests
-    return lambda data: requests.read(infer_request(decoded(data), model))
+    return lambda data: requests.read(infer_request(decoded(data), model), data)
 
 
 def _grpc(model: ModelSpec, max_in_flight: int) -> Reads:

@@ -143,20 +143,22 @@ def test_inputs_may_have_the_names_of_other_members() -> None:
     [
         ([1, 2, 3], 'input "x" has 3 elements, but shape [1, 2] has 2'),
         ([1, "a"], 'data[1] is "a", but'),
+        ([1, 1 << 64], "data[1] is 18446744073709551616, but"),
         ({"b64": "YQ=="}, "has 1 elements, but shape [1, 2] has 2"),
     ],
 )
 def test_values_are_refused_in_the_words_of_v2(value: Any, text: str) -> None:
     model = of([2])
+    body = json.dumps({"x": value}).encode()
     with pytest.raises(InvalidRequest) as error:
-        V2Model(model).requests.read(infer_request({"x": value}, model))
+        V2Model(model).requests.read(infer_request({"x": value}, model), body)
     assert text in str(error.value)
 
 
 def test_a_model_without_tensors_names_the_path_of_v1() -> None:
     untyped = spec(0, [], [])
     with pytest.raises(InvalidRequest, match="use /v1/models/NAME:predict"):
-        V2Model(untyped).requests.read(infer_request({"instances": [1]}, untyped))
+        V2Model(untyped).requests.read(infer_request({"instances": [1]}, untyped), b"")
 
 
 def test_a_request_is_read_alike_from_an_object_and_from_a_text() -> None:
@@ -165,9 +167,9 @@ def test_a_request_is_read_alike_from_an_object_and_from_a_text() -> None:
     assert asked is not None
     request = infer_request({"x": [[1, 2], [3, 4]], "k": 2, "id": "7"}, model)
     headers = b"POST / HTTP/1.1\r\nx-tenant: blue\r\n\r\n"
-    found = asked.with_headers(headers).read(request)
+    found = asked.with_headers(headers).read(request, b"")
     assert found == asked.with_headers(headers).parse(json.dumps(request).encode(), None)
-    assert found != asked.read(request)
+    assert found != asked.read(request, b"")
 
 
 @pytest.mark.parametrize(
@@ -214,7 +216,7 @@ def test_an_output_of_one_element_is_that_element(
         [Tensor(name, "FP64", shape) for name, shape in outputs.items()],
     )
     requests = V2Model(model)
-    _, requested = requests.requests.read(infer_request({"x": 1, "id": "7"}, model))
+    _, requested = requests.requests.read(infer_request({"x": 1, "id": "7"}, model), b"")
     results = [result(model, arrays) for arrays in values]
     rendering = GenerateRendering(V2Rendering(requests.answers, requested))
     status, body, headers = rendering.render(results, "b")

@@ -151,8 +151,26 @@ BYTES = codec(Tensor("s", "BYTES", []))
         (
             codec(Tensor("x", "UINT64", [1])),
             "[[18446744073709551616]]",
-            'instances[0][0] is 1.8446744073709552e+19, but input "x" of model "m" takes UINT64, '
+            'instances[0][0] is 18446744073709551616, but input "x" of model "m" takes UINT64, '
             "whole numbers from 0 to 18446744073709551615",
+        ),
+        (
+            codec(Tensor("x", "INT64", [2])),
+            "[[-9223372036854775808, -9223372036854775809]]",
+            'instances[0][1] is -9223372036854775809, but input "x" of model "m" takes INT64, '
+            "whole numbers from -9223372036854775808 to 9223372036854775807",
+        ),
+        (
+            codec(Tensor("x", "INT64", [])),
+            "[1e20]",
+            'instances[0] is 1e+20, but input "x" of model "m" takes INT64, '
+            "whole numbers from -9223372036854775808 to 9223372036854775807",
+        ),
+        (
+            codec(Tensor("x", "FP32", [])),
+            "[1000000000000000000000000000000000000000]",
+            'instances[0] is 1000000000000000000000000000000000000000, but input "x" of model "m" '
+            "takes FP32, numbers from -3.40282347e+38 to 3.40282347e+38",
         ),
         (
             codec(Tensor("x", "FP16", [1])),

@@ -248,15 +248,17 @@ def test_booleans_are_nothing_but_booleans(value: Any) -> None:
         ("INT8", [128, -129]),
         ("INT32", [1 << 31]),
         ("UINT64", [-1, 1 << 64]),
-        ("INT64", [1 << 63, 1e3]),
-        ("FP32", [1e39]),
+        ("INT64", [1 << 63, 1 << 64, -(1 << 63) - 1, 1e3]),
+        ("FP32", [1e39, 10**39]),
     ],
 )
 def test_numbers_beyond_a_datatype_are_refused(name: str, values: list[Any]) -> None:
     model = codec([Tensor("x", name, [])])
     for value in values:
         entry = {"name": "x", "shape": [1], "datatype": name, "data": [value]}
-        assert "data[0] is" in refusal(model, json.dumps({"inputs": [entry]}).encode())
+        text = json.dumps({"inputs": [entry]}).encode()
+        assert f"data[0] is {json.dumps(value)}, but" in refusal(model, text)
+        assert f"data[0] is {json.dumps(value)}, but" in refusal(model, text, len(text))
 
 
 def test_half_precision_is_no_json_in_either_direction() -> None:
