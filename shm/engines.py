@@ -131,6 +131,12 @@ def of_any_version(engine: str | int) -> str:
     return meant[0].name if len(meant) == 1 else only(engine)
 
 
+def starts(segment_name: str) -> bool:
+    """Return whether a running engine has not been ready yet."""
+    found = _living(segment_name)
+    return found is not None and not found.ready_ns and not found.draining
+
+
 def _meant(engine: str | int | None, found: list[_Named]) -> list[_Named]:
     """Return the engines of a name, or of all, that may be meant.
 

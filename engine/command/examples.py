@@ -120,12 +120,13 @@ even if nothing changed. A new model takes the requests once it is ready, and th
 replaces finishes those that it has. If a model cannot be loaded, the old one serves on.
 
 Settings in [server] do not change, such as the port. They are named, and need ringbatch handover or
-a restart.
+a restart. If the engine takes long, the command says what it waits for. It gives up after half a
+minute in which the engine's supervisor is stopped or hangs.
 
 exit status:
   0  everything was applied
   1  a model could not be loaded, or settings in [server] changed; the rest is applied
-  2  no such engine runs, or several run and none is named
+  2  no such engine runs, several run and none is named, or its supervisor does not answer
 
 examples:
   ringbatch reload

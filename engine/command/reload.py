@@ -2,7 +2,7 @@
 
 import sys
 
-from ringbatch.engine.supervisor.control import ask
+from ringbatch.engine.supervisor.order_client import ask
 from ringbatch.shm.engine_name import is_engine_name
 from ringbatch.shm.engines import only, running
 from ringbatch.shm.errors import StartupError
@@ -21,7 +21,7 @@ def main(engine: str | int | None, word: str | None, model: str | None) -> int:
         model: to be loaded again; None for all that changed.
 
     Raises:
-        StartupError: no such engine runs, or several do.
+        StartupError: no such engine runs, several do, or its supervisor does not answer.
     """
     if word is not None and engine is None and (model is not None or _runs(word)):
         engine = int(word) if word.isdecimal() else word
@@ -31,7 +31,7 @@ def main(engine: str | int | None, word: str | None, model: str | None) -> int:
         model = word
     elif word is not None:
         raise StartupError(f"{word}: an engine and a model are named by flags; leave out {word}")
-    report = ask(only(engine), Order("reload", model))
+    report = ask(only(engine), Order("reload", model), _note)
     done = report.end == "done"
     for line in report.lines:
         print(f"ringbatch: {line}", file=sys.stdout if done else sys.stderr)

@@ -10,14 +10,11 @@ from functools import partial
 from typing import Final
 
 from ringbatch.engine.supervisor.loop import Loop
-from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.control_socket import (
     MAX_LINE_BYTES,
     Order,
     Report,
-    order_line,
     read_order,
-    read_report,
     report_line,
     socket_path,
 )
@@ -141,27 +138,6 @@ class ControlServer:
         del self._connections[connection]
         self._loop.forget(connection)
         connection.close()
-
-
-def ask(segment_name: str, order: Order) -> Report:
-    """Give an engine an order, and wait until it is carried out.
-
-    Raises:
-        StartupError: no engine takes it, or it ended before its report.
-    """
-    line = b""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        try:
-            connection.connect(socket_path(segment_name))
-            connection.sendall(order_line(order))
-            while not line.endswith(b"\n") and (data := connection.recv(MAX_LINE_BYTES)):
-                line += data
-        except OSError as error:
-            raise StartupError(f"the engine takes no orders: {error.strerror}") from None
-    report = read_report(line)
-    if report is None:
-        raise StartupError("the engine ended before it was done")
-    return report
 
 
 def log_report(report: Report) -> None:

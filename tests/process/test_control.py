@@ -3,17 +3,21 @@
 import gc
 import os
 import resource
+import signal
 import socket
 import stat
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from ringbatch.engine.supervisor.control import ControlServer, ask
+from ringbatch.engine.supervisor import order_client
+from ringbatch.engine.supervisor.control import ControlServer
 from ringbatch.engine.supervisor.loop import Loop
+from ringbatch.engine.supervisor.order_client import ask
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.control_socket import (
     MAX_LINE_BYTES,
@@ -26,6 +30,11 @@ from ringbatch.shm.host.control_socket import (
 RELOAD = b'{"do":"reload","model":null}\n'
 
 
+def fail(text: str) -> None:
+    """Take the place of a user whom no word is to reach, because the wait is short."""
+    raise AssertionError(text)
+
+
 class Site:
     """A socket, and a loop as the supervisor's that waits for what comes to it.
 
@@ -35,7 +44,7 @@ class Site:
 
     def __init__(self, *, takes: bool = True) -> None:
         # Not an engine's: the start of any engine sweeps up a socket without a segment.
-        self.name = f"/ringbatch-test-site.{os.getpid()}.{os.urandom(8).hex()}"
+        self.name = f"/ringbatch-test-site.site.{os.getpid()}.{os.urandom(8).hex()}"
         self.path = Path(socket_path(self.name))
         self.orders: list[tuple[Order, Callable[[Report], None]]] = []
         self.given: list[socket.socket] = []
@@ -81,7 +90,7 @@ def site() -> Iterator[Site]:
 
 
 def test_an_order_is_taken_and_answered(site: Site) -> None:
-    assert ask(site.name, Order("load", "m")) == Report("done", ("m",))
+    assert ask(site.name, Order("load", "m"), fail) == Report("done", ("m",))
     assert [order for order, _ in site.orders] == [Order("load", "m")]
 
 
@@ -129,7 +138,7 @@ def test_a_silent_or_leaving_caller_harms_nobody(site: Site) -> None:
     silent = [site.connect() for _ in range(3)]
     with site.connect() as gone:
         gone.sendall(b'{"do":"load","model":"later"}\n')
-    assert ask(site.name, Order("reload", None)).end == "done"
+    assert ask(site.name, Order("reload", None), fail).end == "done"
     (_, reply), _ = site.orders
     reply(Report("done", ()))
     for connection in silent:
@@ -159,7 +168,7 @@ def test_without_descriptors_newcomers_are_turned_away_and_the_loop_sleeps() -> 
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         connection.close()
         gc.enable()
-    assert ask(site.name, Order("load", "m")) == Report("done", ("m",))
+    assert ask(site.name, Order("load", "m"), fail) == Report("done", ("m",))
     site.end()
     site.server.close()
 
@@ -181,7 +190,7 @@ def test_a_caller_behind_too_many_orders_is_refused(site: Site) -> None:
 def test_the_longest_answer_fits_though_nobody_reads_it_yet(site: Site) -> None:
     with site.connect() as late:
         late.sendall(b'{"do":"load","model":"later"}\n')
-        assert ask(site.name, Order("reload", None)).end == "done"
+        assert ask(site.name, Order("reload", None), fail).end == "done"
         (_, reply), _ = site.orders
         longest = Report("done", ("x" * (MAX_LINE_BYTES - 100),))
         reply(longest)
@@ -193,4 +202,120 @@ def test_the_longest_answer_fits_though_nobody_reads_it_yet(site: Site) -> None:
 
 def test_an_engine_that_is_gone_is_named(site: Site) -> None:
     with pytest.raises(StartupError, match="the engine takes no orders"):
-        ask("/ringbatch.1.2.nobody", Order("reload", None))
+        ask("/ringbatch.1.2.nobody", Order("reload", None), fail)
+
+
+# An order that takes long
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports are late at once."""
+    monkeypatch.setattr(order_client, "LATE_S", 0.02)
+
+
+@pytest.fixture
+def impatient(hasty: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports are late at once, and so are answers to empty lines."""
+    monkeypatch.setattr(order_client, "ANSWER_S", 0.02)
+
+
+@contextmanager
+def unanswered(pid: int) -> Iterator[str]:
+    """The name of an engine whose supervisor has that process id and takes no connection."""
+    name = f"/ringbatch-test-site.site.{pid}.{os.urandom(8).hex()}"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(socket_path(name))
+        try:
+            listener.listen()
+            yield name
+        finally:
+            os.unlink(socket_path(name))
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_long_wait_is_explained_once(site: Site) -> None:
+    said: list[str] = []
+
+    def remember(text: str) -> None:
+        said.append(text)
+        # The next looks find the same.
+        threading.Timer(0.2, lambda: site.orders[0][1](Report("done", ()))).start()
+
+    assert ask(site.name, Order("load", "later"), remember) == Report("done", ())
+    assert said == [
+        f"the engine's supervisor, process {os.getpid()}, carries out the order; waiting for it"
+    ]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_supervisor_that_hangs_is_named_and_given_up() -> None:
+    said: list[str] = []
+    with (
+        unanswered(os.getpid()) as name,
+        pytest.raises(StartupError, match="at 5 looks in a row; it carries the order out"),
+    ):
+        ask(name, Order("reload", None), said.append)
+    (words,) = said
+    assert f"process {os.getpid()}, hangs (kill -9 {os.getpid()} ends the engine" in words
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_supervisor_that_is_stopped_is_named_and_given_up() -> None:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+        try:
+            said: list[str] = []
+            with (
+                unanswered(process.pid) as name,
+                pytest.raises(StartupError, match=f"is stopped .kill -CONT {process.pid} lets"),
+            ):
+                ask(name, Order("reload", None), said.append)
+            assert len(said) == 1
+        finally:
+            process.kill()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_an_engine_that_starts_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(order_client, "starts", lambda _name: True)
+    site = Site(takes=False)
+    said: list[str] = []
+
+    def remember(text: str) -> None:
+        said.append(text)
+        site.begin()
+
+    assert ask(site.name, Order("load", "m"), remember) == Report("done", ("m",))
+    assert said[0].endswith("starts, and takes orders once it is ready; waiting for it")
+    site.end()
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_supervisor_that_answers_in_time_again_is_waited_for(site: Site) -> None:
+    silent = iter([True] * 4 + [False] + [True] * 4 + [False])
+    seen: list[str] = []
+
+    def state(_name: str) -> tuple[str, bool]:
+        try:
+            return "", next(silent)
+        except StopIteration:
+            site.orders[0][1](Report("done", ()))
+            return "", False
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(order_client, "_state", state)
+        assert ask(site.name, Order("load", "later"), seen.append).end == "done"
+    assert seen == []
+
+
+def test_an_order_that_finds_the_queue_full_is_refused() -> None:
+    with unanswered(os.getpid()) as name, ExitStack() as held:
+        with suppress(BlockingIOError):
+            while True:
+                waiting = held.enter_context(socket.socket(socket.AF_UNIX))
+                waiting.setblocking(False)
+                waiting.connect(socket_path(name))
+        with pytest.raises(StartupError, match="takes no orders: too many wait already"):
+            ask(name, Order("reload", None), fail)

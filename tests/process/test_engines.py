@@ -15,7 +15,14 @@ from tiers import exhaustive
 from ringbatch.shm import shm_objects
 from ringbatch.shm.descriptors import LAYOUT_VERSION, HeaderWords
 from ringbatch.shm.engine_name import UNNAMED
-from ringbatch.shm.engines import alone_of_name, attached, expect_free, of_any_version, only
+from ringbatch.shm.engines import (
+    alone_of_name,
+    attached,
+    expect_free,
+    of_any_version,
+    only,
+    starts,
+)
 from ringbatch.shm.errors import LayoutMismatch, SegmentGone, StartupError
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.shm_objects import create_locked_segment, unlink_segment
@@ -167,6 +174,16 @@ def test_the_name_of_those_that_were_given_none_says_not_which(made: Made) -> No
     assert only(UNNAMED) == of_any_version(UNNAMED) == first.name
     third = made.segment(NAME, 3)
     assert only(NAME) == third.name
+
+
+def test_only_an_engine_that_has_not_been_ready_starts(made: Made) -> None:
+    segment = made.segment(NAME, 1)
+    assert not starts(segment.name)
+    segment.words[HeaderWords.READY_NS] = 0
+    assert starts(segment.name)
+    segment.words[HeaderWords.DRAINING] = 1
+    assert not starts(segment.name)
+    assert not starts(f"/ringbatch.{NAME}.1.0123456789abcdef")
 
 
 def test_another_users_engine_by_process_id_is_refused_as_such(segment: Segment) -> None:

@@ -23,7 +23,7 @@ from serve.secure import Authority, SecureConnection
 from serve.server import Server, Start, configured
 from tiers import exhaustive, only
 
-from ringbatch.engine.supervisor.control import ask as order
+from ringbatch.engine.supervisor.order_client import ask as order
 from ringbatch.frontend import Client, Draining
 from ringbatch.shm.descriptors import LAYOUT_VERSION, HeaderWords
 from ringbatch.shm.engines import only as only_engine
@@ -330,13 +330,15 @@ def test_a_stop_of_the_new_one_before_it_serves_harms_nobody(
     assert second.process.wait(120) == 2
     assert "another engine is about to take its place" in second.stderr
     segment = only_engine(name)
-    refused = order(segment, Order("reload", None))
+    refused = order(segment, Order("reload", None), print)
     assert (refused.end, refused.lines[0][:42]) == (
         "failed",
         "another engine is about to take this one's",
     )
     assert new.stop() == 0
-    wait_until(lambda: order(segment, Order("reload", None)).end == "done", "it changes again")
+    wait_until(
+        lambda: order(segment, Order("reload", None), print).end == "done", "it changes again"
+    )
     with Connection(old.port) as connection:
         connection.send(fast("echo", instances(1)))
         assert connection.receive().status == 200

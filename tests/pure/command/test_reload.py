@@ -24,7 +24,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, str | None]]:
             raise StartupError(f"no engine of ringbatch with the name {engine} is running")
         yield [SimpleNamespace(models=[SimpleNamespace(name=name) for name in ENGINES[engine]])]
 
-    def ask(engine: Any, order: Any) -> Any:
+    def ask(engine: Any, order: Any, _tell: Any) -> Any:
         given.append((engine, order.model))
         return SimpleNamespace(end="done", lines=["loaded"])
 
