@@ -45,6 +45,18 @@ _REGISTRY_LOCK: Final = MAX_LANES
 _COLLECTOR_LOCK: Final = shm_objects.LIFE_LOCK + 1
 _ANOTHER_USERS: Final = "the engine's shared memory belongs to another user"
 
+_OF_SIZE: Final = {
+    errno.ENOSPC: "Make /dev/shm larger",
+    errno.EDQUOT: "Raise this user's quota in /dev/shm",
+    errno.EFBIG: "Raise the limit of a file's size (ulimit -f, LimitFSIZE=)",
+    errno.ENOMEM: "Raise the limit of memory (MemoryMax=, ulimit -v)",
+}
+"""Remedies for a segment that is too large, by the kernel's reason."""
+_OF_OPEN_FILES: Final = {
+    errno.EMFILE: "raise the limit of open files (ulimit -n, LimitNOFILE=)",
+    errno.ENFILE: "raise this host's limit of open files (fs.file-max)",
+}
+
 
 class Segment:
     """Mapped segment: the shared memory of one engine.
@@ -438,12 +450,16 @@ def _paths(name: str, layout: Layout) -> list[str]:
 
 
 def _not_made(size: int, error: OSError | posix_ipc.Error) -> str:
-    reason = error.strerror if isinstance(error, OSError) else error
-    if not isinstance(error, OSError) or error.errno == errno.EROFS:
+    reason, number = error, None
+    if isinstance(error, OSError):
+        reason, number = error.strerror, error.errno
+    if number in _OF_OPEN_FILES:
+        return f"cannot make shared memory: {reason}; {_OF_OPEN_FILES[number]}"
+    if number not in _OF_SIZE:
         return f"cannot make shared memory in /dev/shm: {reason}; {shm_objects.WANTED}"
     free = shm_objects.free_bytes() or 0
     return (
         f"cannot allocate {size >> 20} MiB of shared memory: {reason}; /dev/shm has "
-        f"{free >> 20} MiB free. Make /dev/shm larger, or lower [server] max_request_bytes, "
+        f"{free >> 20} MiB free. {_OF_SIZE[number]}, or lower [server] max_request_bytes, "
         "lane_bytes, frontends or client_lanes"
     )

@@ -136,6 +136,30 @@ def test_an_unmakable_segment_is_reported_with_the_reason(
     )
 
 
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [
+        (errno.ENOSPC, "Make /dev/shm larger, or lower [server] max_request_bytes, "),
+        (errno.EDQUOT, "Raise this user's quota in /dev/shm, or lower [server] "),
+        (errno.EFBIG, "Raise the limit of a file's size (ulimit -f, LimitFSIZE=), or lower "),
+        (errno.ENOMEM, "Raise the limit of memory (MemoryMax=, ulimit -v), or lower [server] "),
+        (errno.EMFILE, "raise the limit of open files (ulimit -n, LimitNOFILE=)"),
+        (errno.ENFILE, "raise this host's limit of open files (fs.file-max)"),
+    ],
+)
+def test_the_remedy_is_that_of_the_reason(
+    monkeypatch: pytest.MonkeyPatch, number: int, remedy: str
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    with pytest.raises(StartupError) as refused:
+        Segment.create(LAYOUT, MODELS)
+    assert os.strerror(number) in str(refused.value)
+    assert remedy in str(refused.value)
+
+
 @pytest.mark.parametrize("there", [False, True])
 def test_an_unreadable_directory_is_reported_with_the_reason(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, there: bool
