@@ -16,7 +16,7 @@ Flags win over the file. If the file has several models, --name selects the mode
 are for. A MODEL whose --name is not in the file is served beside the models of the file.
 
 exit status:
-  0  a signal stopped the engine, and it answered the requests that it had
+  0  a signal stopped the engine; requests without an answer after drain_s were cut off, and logged
   1  the engine failed, for example because its files in /dev/shm were removed
   2  the engine could not start; the reason is on standard error
   130  a second Ctrl-C ended the engine at once, without answers to requests in flight

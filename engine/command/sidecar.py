@@ -49,7 +49,7 @@ With --max-latency, the oldest request of a batch waits that long for others, as
 (policy eager).
 
 exit status:
-  0  a signal stopped the engine, and it answered the requests that it had
+  0  a signal stopped the engine; requests without an answer after drain_s were cut off, and logged
   1  the engine failed, for example because its files in /dev/shm were removed
   2  the engine could not start, or a flag is refused; the reason is on standard error
   130  a second Ctrl-C ended the engine at once, without answers to requests in flight

@@ -301,7 +301,8 @@ class ServingConfig:
     drain_s: Annotated[
         float,
         number(DAY_S, zero=True),
-        "seconds that a stop waits for the requests already accepted",
+        "seconds that a stop waits for the requests already accepted. Then it cuts off the others, "
+        "and logs how many these are",
     ] = 30.0
     stop_delay_s: Annotated[
         float,

@@ -1,6 +1,7 @@
 """Attachment of a frontend process to the engine: its segment, its lane, and the service on it."""
 
 import asyncio
+import logging
 import time
 from typing import Final, Self
 
@@ -11,6 +12,8 @@ from ringbatch.shm.host.platform import require_supported_machine
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.spinning import where_cpus_allow
+
+log = logging.getLogger("ringbatch.frontend")
 
 _SWEEP_S: Final = 1.0
 """Longest time that an object stays open after the end of its region's registration."""
@@ -65,10 +68,15 @@ class Attachment:
         self.service.regions.sweep()
 
     def close(self) -> None:
-        """Leave the lane to the next."""
+        """Leave the lane to the next, and log how many requests were still in flight."""
         if self._sweeping is not None:
             self._sweeping.cancel()
         self.service.engine.apart.close()
         self.service.regions.close()
-        self._gateway.close()
+        if cut_off := self._gateway.close():
+            log.warning(
+                "frontend: requests cut off without an answer, because drain_s is over: %d (each "
+                "batch of a large one counts)",
+                cut_off,
+            )
         self.segment.detach()

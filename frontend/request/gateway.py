@@ -130,8 +130,12 @@ class Gateway:
         self._doorbell = doorbell
         self._loop.add_reader(doorbell.fileno(), self._answer_doorbell)
 
-    def close(self) -> None:
-        """Stop listening, and give up all requests in flight."""
+    def close(self) -> int:
+        """Stop listening, give up all requests in flight, and return how many these were.
+
+        Each batch of a request that makes several counts.
+        """
+        given_up = sum(waiter is not None for waiter in self._waiting)
         # A turn that is due comes yet, and is the last.
         self._patience = SpinPolicy(0)
         if self._timer is not None:
@@ -144,6 +148,7 @@ class Gateway:
             self._loop.remove_reader(self._doorbell.fileno())
             self._doorbell.close()
             self._doorbell = None
+        return given_up
 
     def wait_for(self, waiter: SlotWaiter, slot: int) -> None:
         """Have a request submitted that was published in the lane, and its answer passed on.

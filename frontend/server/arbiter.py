@@ -151,7 +151,8 @@ def _settings(
         "logger_class": Log,
         "accesslog": None,
         "keepalive": ceil(options.idle_timeout_s),
-        "graceful_timeout": ceil(options.drain_s),
+        # A second for the frontend to end by itself, and to log the requests that it cuts off.
+        "graceful_timeout": ceil(options.drain_s) + 1,
         "control_socket_disable": True,
         # For files without a name, whose times are heartbeats. /tmp may be a disk, or read-only.
         "worker_tmp_dir": str(DIRECTORY),

@@ -80,7 +80,11 @@ def test_a_call_abandoned_by_the_reply_before_it_gives_its_slot_back() -> None:
 def test_closing_cancels_requests_in_flight() -> None:
     harness = FrontendHarness(untyped())
     harness.predict(0, [0])
-    harness.gateway.close()
-    (request,) = harness.taken()
-    assert not harness.engine_slots.wanted(request.ref)
+    harness.predict(1, [1])
+    harness.loop.turn()
+    first, second = harness.taken()
+    harness.answer([first])
+    harness.gateway.collect()
+    assert harness.gateway.close() == 1
+    assert not harness.engine_slots.wanted(second.ref)
     assert harness.loop.armed == []

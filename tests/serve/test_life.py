@@ -255,6 +255,7 @@ def test_a_stop_does_not_wait_longer_than_the_drain_limit(
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait() == 0
         assert connection.ended()
+    assert "requests cut off without an answer, because drain_s is over: 1 (" in server.stderr
     assert server.gone()
 
 
