@@ -120,8 +120,8 @@ even if nothing changed. A new model takes the requests once it is ready, and th
 replaces finishes those that it has. If a model cannot be loaded, the old one serves on.
 
 Settings in [server] do not change, such as the port. They are named, and need ringbatch handover or
-a restart. If the engine takes long, the command says what it waits for. It gives up after half a
-minute in which the engine's supervisor is stopped or hangs.
+a restart. If the engine takes long, the command says what it waits for. It gives up after 15 to
+30 seconds in which the engine's supervisor is stopped or hangs.
 
 exit status:
   0  everything was applied

@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 
 from ringbatch.engine.supervisor.listener import close_to_newcomers
 from ringbatch.engine.supervisor.loop import Loop
+from ringbatch.engine.supervisor.order_client import supervisor_state
 from ringbatch.shm.engines import of_any_version
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.control_socket import (
@@ -172,6 +173,12 @@ class OldEngine:
             self._connection.connect(socket_path(name))
             self._connection.sendall(order_line(Order("handover", None)))
             line, fds = _received(self._connection)
+        except TimeoutError:
+            self._connection.close()
+            state, _ = supervisor_state(name)
+            raise StartupError(
+                f"process {self.pid} has not answered within {_ANSWERS_WITHIN_S:g} s: {state}"
+            ) from None
         except OSError as error:
             self._connection.close()
             reason = error.strerror or str(error)

@@ -72,7 +72,7 @@ def _report_line(connection: socket.socket, segment_name: str, tell: Tell) -> by
         try:
             data = connection.recv(MAX_LINE_BYTES)
         except TimeoutError:
-            words, silent = _state(segment_name)
+            words, silent = supervisor_state(segment_name)
             silent_looks = silent_looks + 1 if silent else 0
             if silent_looks == _SILENT_LOOKS:
                 raise StartupError(
@@ -89,14 +89,14 @@ def _report_line(connection: socket.socket, segment_name: str, tell: Tell) -> by
     return line
 
 
-def _state(segment_name: str) -> tuple[str, bool]:
+def supervisor_state(segment_name: str) -> tuple[str, bool]:
     """Return the supervisor's state in words, and whether it is silent though it should answer."""
     pid = engine_and_pid(segment_name)[1]
     supervisor = f"the engine's supervisor, process {pid},"
     if _is_stopped(pid):
         return f"{supervisor} is stopped (kill -CONT {pid} lets it go on)", True
     if _answers(socket_path(segment_name)):
-        return f"{supervisor} carries out the order", False
+        return f"{supervisor} carries out its orders", False
     if starts(segment_name):
         return f"{supervisor} starts, and takes orders once it is ready", False
     return f"{supervisor} hangs (kill -9 {pid} ends the engine, which can be started again)", True

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from ringbatch.engine.supervisor import order_client
+from ringbatch.engine.supervisor import handover, order_client
 from ringbatch.engine.supervisor.control import ControlServer
+from ringbatch.engine.supervisor.handover import OldEngine
 from ringbatch.engine.supervisor.loop import Loop
 from ringbatch.engine.supervisor.order_client import ask
 from ringbatch.shm.errors import StartupError
@@ -244,7 +245,7 @@ def test_a_long_wait_is_explained_once(site: Site) -> None:
 
     assert ask(site.name, Order("load", "later"), remember) == Report("done", ())
     assert said == [
-        f"the engine's supervisor, process {os.getpid()}, carries out the order; waiting for it"
+        f"the engine's supervisor, process {os.getpid()}, carries out its orders; waiting for it"
     ]
 
 
@@ -305,9 +306,18 @@ def test_a_supervisor_that_answers_in_time_again_is_waited_for(site: Site) -> No
             return "", False
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(order_client, "_state", state)
+        patched.setattr(order_client, "supervisor_state", state)
         assert ask(site.name, Order("load", "later"), seen.append).end == "done"
     assert seen == []
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_handover_from_a_supervisor_that_hangs_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handover, "_ANSWERS_WITHIN_S", 0.02)
+    with unanswered(os.getpid()) as name:
+        monkeypatch.setattr(handover, "of_any_version", lambda _engine: name)
+        with pytest.raises(StartupError, match=r"has not answered within 0\.02 s: .* hangs \(kill"):
+            OldEngine("prod", 1.0)
 
 
 def test_an_order_that_finds_the_queue_full_is_refused() -> None:
