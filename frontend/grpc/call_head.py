@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from ringbatch.frontend.codec.grpc_codes import INTERNAL, RESOURCE_EXHAUSTED, UNIMPLEMENTED
+from ringbatch.frontend.codec.json_to_tensor import shown
 from ringbatch.frontend.codec.request_ids import (
     ASK_HEADER,
     ASKED,
@@ -122,6 +123,10 @@ class CallHeadReader:
         """The fields in which calls of one client differ."""
         return Varying(_KEPT, _UNIQUE | {_TIMEOUT}, _UNIQUE, with_values)
 
+    def _no_method(self, path: str) -> str:
+        services = sorted({known.strip("/").partition("/")[0] for known in self._methods})
+        return f"there is no method {shown(path)} here; the services are {', '.join(services)}"
+
     def read(self, request: Http2RequestHead) -> CallHead:
         """Read the head of a call."""
         # A field that comes twice counts as absent: its key, id or trace is ambiguous.
@@ -140,7 +145,7 @@ class CallHeadReader:
         elif refusal is None and not self._is_open(path) and not self.allow(authorization, key):
             refusal, denied = grpc_status(Unauthenticated()), True
         elif refusal is None and method is None:
-            refusal = GrpcStatus(UNIMPLEMENTED, "there is no such method here")
+            refusal = GrpcStatus(UNIMPLEMENTED, self._no_method(path))
         account, priority = NOBODY, sent.get(PRIORITY)
         try:
             account = self._accounts.of_key_and_class(

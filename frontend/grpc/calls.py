@@ -302,6 +302,8 @@ class ServedCall:
         if message is None and not self._stream.ended:
             return
         if message is None:
+            if not self._reader.held_bytes:
+                raise InvalidRequest("the call ended without a message; this method takes one")
             raise InvalidRequest(_NO_END)
         if self._reader.held_bytes:
             raise NotSupported(_MORE_MESSAGES)

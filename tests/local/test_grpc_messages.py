@@ -93,7 +93,7 @@ def test_a_message_may_be_compressed(coding: str) -> None:
 
 
 BODIES = {
-    "nothing": (b"", {}, "INVALID_ARGUMENT", "in the middle of its message"),
+    "nothing": (b"", {}, "INVALID_ARGUMENT", "ended without a message"),
     "half": (whole(0, 9, b"12345678"), {}, "INVALID_ARGUMENT", "in the middle of its message"),
     "two": (whole(0, 1, b"a") * 2, {}, "UNIMPLEMENTED", "one message"),
     "flag": (whole(2, 0, b""), {}, "INVALID_ARGUMENT", "compressed or it is not"),

@@ -183,6 +183,19 @@ def test_an_unknown_method_is_unimplemented(stub: Stub) -> None:
     with pytest.raises(grpc.RpcError) as refused:
         call(b"", wait_for_ready=True)
     assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    assert refused.value.details() == (
+        'there is no method "/inference.GRPCInferenceService/Nothing" here; the services are '
+        "grpc.health.v1.Health, grpc.reflection.v1.ServerReflection, "
+        "grpc.reflection.v1alpha.ServerReflection, inference.GRPCInferenceService"
+    )
+
+
+def test_a_call_without_a_message_is_refused_in_words(stub: Stub) -> None:
+    call = stub.channel.stream_unary("/inference.GRPCInferenceService/ModelInfer")
+    with pytest.raises(grpc.RpcError) as refused:
+        call(iter(()), wait_for_ready=True)
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert refused.value.details() == "the call ended without a message; this method takes one"
 
 
 @pytest.mark.parametrize(

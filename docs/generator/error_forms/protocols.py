@@ -23,7 +23,11 @@ GROUPS: Final = (
             ),
             Form(
                 INVALID,
-                ("the body ended after ...", "the call ended in the middle of its message"),
+                (
+                    "the body ended after ...",
+                    "the call ended in the middle of its message",
+                    "the call ended without a message; ...",
+                ),
                 "The connection ended before the whole body had come.",
                 "Send the request again. Look for a proxy that cuts requests off.",
             ),
