@@ -157,12 +157,15 @@ def batch_text(spec: ModelSpec, rows: int, length: int, values: Values) -> str:
     """Return the shapes that a model was run with, for people."""
     if not spec.typed:
         return f"a batch of {rows}"
-    if spec.pad_variable_length:
-        size = f", padded to {length}" if rows > 1 or length in spec.length_buckets else ""
-        shapes = [[rows, *(length if s == ANY else s for s in t.shape)] for t in spec.inputs]
-        return _listed(spec.inputs, shapes) + size
-    arrays = values.rows(rows, length)
     first = 0 if spec.batched else 1
+    if spec.pad_variable_length or isinstance(values, MadeUp):
+        # There may be no memory for the values themselves.
+        shapes = [
+            [rows, *(length if s == ANY else s for s in t.shape)][first:] for t in spec.inputs
+        ]
+        padded = spec.pad_variable_length and (rows > 1 or length in spec.length_buckets)
+        return _listed(spec.inputs, shapes) + f", padded to {length}" * padded
+    arrays = values.rows(rows, length)
     return _listed(spec.inputs, [list(array.shape[first:]) for array in arrays])
 
 

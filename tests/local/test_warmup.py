@@ -15,6 +15,7 @@ from segment_fixture import local_segment, spec
 from warmup_harness import IDS, PATH, SUM, TEXT, Harness, X, shaped
 
 from ringbatch.engine.models.model import InvalidInput
+from ringbatch.engine.worker import samples
 from ringbatch.engine.worker.samples import Samples
 from ringbatch.engine.worker.warmup import (
     Progress,
@@ -252,6 +253,18 @@ def test_a_batch_without_memory_is_reported_with_its_limit(monkeypatch: pytest.M
         "x FP32 [4, 2]: MemoryError; lower max_batch_size = 4; this process may have 1073741824 "
         "bytes, see worker_memory_bytes; warm_up = "
     ) in str(refused.value)
+
+
+@pytest.mark.parametrize(("size", "shape"), [(4, r"\[1, 2\]"), (0, r"\[2\]")])
+def test_made_up_values_without_memory_are_reported_by_their_shapes(
+    monkeypatch: pytest.MonkeyPatch, size: int, shape: str
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(samples, "made_up", refuse)
+    with pytest.raises(StartupError, match=f"with x FP32 {shape}: MemoryError"):
+        Harness(spec(0, [X], [SUM], max_batch_size=size), sums).warm()
 
 
 def test_a_model_without_declared_inputs_is_left_alone() -> None:
