@@ -193,6 +193,17 @@ def test_a_directory_that_is_none_is_refused_in_words(tmp_path: Path, case: str)
     assert refused(folder).startswith(words)
 
 
+def test_a_directory_of_something_else_is_refused_with_the_path_of_its_model(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "m").mkdir()
+    assert refused(tmp_path / "m").endswith("; a model file is served by its own path")
+    (tmp_path / "m/__init__.py").touch()
+    words = refused(tmp_path / "m")
+    assert "there is neither a tokenizer.json nor an encoder" in words
+    assert words.endswith(f"; a model file is served by its own path, {tmp_path}/m/__init__.py")
+
+
 def test_weights_alone_are_refused_with_the_exporters_name(tmp_path: Path) -> None:
     folder = write_directory(tmp_path / "m")
     (folder / "model.onnx").rename(folder / "model.safetensors")

@@ -165,7 +165,7 @@ def read_generator_directory(path: Path) -> GeneratorFiles:
         raise StartupError(
             f"{path}: there is no {TOKENIZER}, by which texts become tokens; "
             "transformers writes it with AutoTokenizer.from_pretrained(...).save_pretrained(...); "
-            "a model file that needs none is served by its own path"
+            f"a model file that needs none is served by its own path{_model_file(path)}"
         )
     places = (path / name for name in (GENERATOR_MODEL, *DECODERS))
     model = next((place for place in places if place.is_file()), None)
@@ -190,8 +190,21 @@ def read_generator_directory(path: Path) -> GeneratorFiles:
 
 
 def _no_encoder(path: Path, *, has_tokenizer: bool) -> str:
-    found = "there is a tokenizer.json, but no encoder" if has_tokenizer else "there is no encoder"
-    return f"{path}: {found}; it may be {_listed(ENCODERS)}{_export(path, '')}"
+    if has_tokenizer:
+        found = "there is a tokenizer.json, but no encoder"
+        return f"{path}: {found}; it may be {_listed(ENCODERS)}{_export(path, '')}"
+    return (
+        f"{path}: a directory is served as a model of texts, but there is neither a {TOKENIZER} "
+        f"nor an encoder, which may be {_listed(ENCODERS)}{_export(path, '')}; a model file is "
+        f"served by its own path{_model_file(path)}"
+    )
+
+
+def _model_file(path: Path) -> str:
+    """Return the path of a model in Python in a directory, with a comma; nothing if none is."""
+    names = (GENERATOR_MODEL, "__init__.py", f"{path.name}.py")
+    found = next((path / name for name in names if (path / name).is_file()), None)
+    return "" if found is None else f", {found}"
 
 
 def _no_decoder(path: Path) -> str:
