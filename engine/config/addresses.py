@@ -27,6 +27,7 @@ _UNIX: Final = "unix:"
 """The beginning of the address of a Unix socket, as Gunicorn and nginx write it."""
 UNIX_CLIENTS: Final = "unix"
 """All clients of Unix sockets, which have no address."""
+_OF_URLS: Final = frozenset("/[]")
 _MOST_PATH_BYTES: Final = 107
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}")
 _ATTRIBUTE: Final = re.compile(r"([a-z0-9]{1,20})=([!-~]|[!-~][ -~]*[!-~])")
@@ -59,12 +60,12 @@ _OF_ONE_REQUEST: Final = frozenset(
 
 
 def is_host(value: object) -> bool:
-    """Return whether a value may be a host's address or name, without port and scheme."""
+    """Return whether a value may be a host's address or name, without port, scheme and brackets."""
     return (
         isinstance(value, str)
         and bool(value.strip())
         and value.count(":") != 1
-        and "/" not in value
+        and not set(value) & _OF_URLS
     )
 
 

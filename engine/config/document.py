@@ -33,7 +33,7 @@ from ringbatch.engine.config.kinds import (
     runtime_of,
 )
 from ringbatch.engine.config.model_names import NAME_WORDS, is_model_name
-from ringbatch.engine.config.paths import absolute, resolved
+from ringbatch.engine.config.paths import absence, absolute, resolved
 from ringbatch.engine.config.problems import (
     ConfigError,
     Place,
@@ -211,7 +211,8 @@ def _server(
         if values.get(key) is not None:
             values[key] = absolute(base / values[key])
             if not is_file(values[key]):
-                report.refuse(("server", key), quoted(raw[key]), "a file that exists")
+                words = f"a file that exists{absence(values[key], raw[key])}"
+                report.refuse(("server", key), quoted(raw[key]), words)
     place = values.get("payload_log")
     if place is not None and "://" not in place:
         values["payload_log"] = str(absolute(base / place))
@@ -302,7 +303,8 @@ def _model(
         if values.get(key) is not None:
             values[key] = absolute(base / values[key])
             if not is_file(values[key]):
-                report.refuse((*place, key), quoted(raw[key]), "a file that exists")
+                words = f"a file that exists{absence(values[key], raw[key])}"
+                report.refuse((*place, key), quoted(raw[key]), words)
     _resolve_path(values, raw, place, base, is_file, report)
     for key, words in shape_rules.problems(values):
         report.add((*place, key), words)
@@ -344,7 +346,7 @@ def _resolve_path(
                 elif (whole := _with_ending(base, raw["path"])) is not None:
                     wanted = f"a file with its ending; {whole} is there"
                 elif not bare and not is_file(missing := resolved(base / values["path"])):
-                    wanted = f"a file that exists; none is at {missing}"
+                    wanted = f"a file that exists{absence(missing, raw['path'])}"
                 report.refuse((*place, "path"), quoted(raw["path"]), wanted)
                 return
             for key, words in runtime_rules.problems(runtime, values):
@@ -364,7 +366,7 @@ def _resolve_path(
         values["path"] = resolved(base / values["path"])
         is_directory = values.get("runtime") in OF_DIRECTORIES
         if not (os.path.isdir(values["path"]) if is_directory else is_file(values["path"])):
-            there = "" if str(values["path"]) == raw["path"] else f"; none is at {values['path']}"
+            there = absence(values["path"], raw["path"])
             expected = "directory" if is_directory else "file"
             report.refuse((*place, "path"), quoted(raw["path"]), f"a {expected} that exists{there}")
 

@@ -233,10 +233,12 @@ TENSORS: Final = Kind(
     "TENSOR",
     several=True,
 )
-ADDRESS: Final = Kind("an address or a host name, without a port", is_host, str, "ADDRESS")
+ADDRESS: Final = Kind(
+    "an address or a host name, without a port or brackets", is_host, str, "ADDRESS"
+)
 LISTENING_ADDRESS: Final = Kind(
-    'an address or a host name, without a port, or "unix:/PATH" with the absolute path of a Unix '
-    "socket, of at most 107 bytes",
+    'an address or a host name, without a port or brackets, or "unix:/PATH" with the absolute '
+    "path of a Unix socket, of at most 107 bytes",
     is_listening_address,
     str,
     "ADDRESS",

@@ -2,8 +2,12 @@
 
 import os
 from pathlib import Path
+from typing import Final
 
 from ringbatch.engine.config.problems import ConfigError
+
+_OF_SHELLS: Final = ("~", "$")
+"""Beginnings that a shell replaces, and nobody else."""
 
 
 def absolute(path: Path) -> Path:
@@ -27,6 +31,24 @@ def resolved(path: Path) -> Path:
     if os.path.isdir(path):
         return Path(os.path.realpath(path))
     return Path(os.path.realpath(path.parent), path.name)
+
+
+def absence(path: Path, given: str) -> str:
+    """Return what is found at a path, to follow "a file that exists" or the same of a directory.
+
+    Args:
+        path: the absolute path, which has no such thing.
+        given: the path as it was written.
+    """
+    if os.path.isdir(path):
+        return f"; {path} is a directory"
+    if os.path.exists(path):
+        return f"; {path} is {'a' if os.path.isfile(path) else 'no ordinary'} file"
+    if os.path.islink(path):
+        return f"; the link {path} leads to {os.readlink(path)}, where none is"
+    there = "" if str(path) == given else f"; none is at {path}"
+    unexpanded = given.startswith(_OF_SHELLS)
+    return f"{there}, because ~ and $ stay as they are here" if unexpanded else there
 
 
 def _from_here(path: Path) -> Path:

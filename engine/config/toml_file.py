@@ -10,6 +10,16 @@ from ringbatch.engine.config.kinds import runtime_of
 from ringbatch.engine.config.problems import ConfigError
 
 _PLACE: Final = re.compile(r"\(at line (\d+), column \d+\)")
+_UNIT: Final = re.compile(r"=\s*[\d_.]+\s*[A-Za-z%]+$")
+_CURES: Final = {
+    "Invalid value": "; texts stand in straight quotes, true and false in lower case",
+    "Cannot overwrite a value": "; a key may stand once in its section",
+    "Cannot declare": "; a section may stand once",
+    "Unescaped": r"; in double quotes write \\ for \, or put the text in single quotes",
+    "Expected '='": "; = stands between a key and its value",
+    r"Illegal character '\n'": "; a text ends on its line, with the quote that it begins with",
+}
+"""Remedies, by the begin of what tomllib says."""
 _SHOWN: Final = 80
 """Characters of a line."""
 
@@ -60,8 +70,8 @@ def _reason(said: str, text: str) -> str:
 
 
 def _cure(said: str, line: str) -> str:
-    if said.startswith("Invalid value"):
-        return "; texts stand in quotes, true and false in lower case"
     if line.endswith(":") or line.startswith("{"):
         return "; a section begins with a line such as [server], and = stands before a value"
-    return ""
+    if _UNIT.search(line):
+        return "; a number stands without its unit"
+    return next((cure for begin, cure in _CURES.items() if said.startswith(begin)), "")

@@ -1,5 +1,6 @@
 """Configuration files: where they lie, and which of them cannot be read."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from ringbatch.engine.config.document import (
     load,
     read,
 )
+from ringbatch.engine.config.paths import absence
 
 
 def test_a_file_is_loaded_with_paths_beside_it(tmp_path: Path) -> None:
@@ -49,7 +51,20 @@ INVALID = {
         r"line 1, column 7\): server:; a section begins with a line",
     ),
     "json": (b'{"server": {}}', r'line 1, column 1\): \{"server": \{\}\}; a section begins with'),
-    "text-without-quotes": (b"a = 1\nb = c\n", r"column 5\): b = c; texts stand in quotes"),
+    "text-without-quotes": (
+        b"a = 1\nb = c\n",
+        r"column 5\): b = c; texts stand in straight quotes",
+    ),
+    "unit": (b"a = 1\nb = 60s\n", r": b = 60s; a number stands without its unit$"),
+    "unit-apart": (b"b = 64 MiB\n", r": b = 64 MiB; a number stands without its unit$"),
+    "key-twice": (b"a = 1\na = 2\n", r": a = 2; a key may stand once in its section$"),
+    "section-twice": (b"[a]\n[b]\n[a]\n", r"line 3.*: \[a\]; a section may stand once$"),
+    "backslash": (
+        rb'a = "C:\models"',
+        r"; in double quotes write \\\\ for \\, or put the text in ",
+    ),
+    "text-without-its-end": (b'a = "b\n', r"; a text ends on its line, with the quote that it "),
+    "colon": (b"a: 1\n", r": a: 1; = stands between a key and its value$"),
     "a-long-line": (b"x = y" + b"z" * 500, r"column 5\): x = y" + "z" * 72 + r"\.\.\.; texts"),
     "line-not-to-be-shown": (b"a = \x1b[0m\n", r"column 5\)$"),
     "not-utf-8": (b"[server]\nhost = '\xff'", r"not UTF-8 text \(at line 2, column 9\)"),
@@ -83,3 +98,25 @@ def test_the_mark_that_editors_of_windows_put_first_is_no_part_of_the_text(tmp_p
     path = tmp_path / "ringbatch.toml"
     path.write_text("a = 1\n", encoding="utf-8-sig", newline="\r\n")
     assert read(path) == {"a": 1}
+
+
+def test_the_thing_found_in_place_of_a_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "file").touch()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("gone.py")
+    (tmp_path / "loop").symlink_to("loop")
+
+    def found(name: str) -> str:
+        return absence(tmp_path / name, name)
+
+    assert found("directory") == f"; {tmp_path}/directory is a directory"
+    assert found("file") == f"; {tmp_path}/file is a file"
+    assert found("pipe") == f"; {tmp_path}/pipe is no ordinary file"
+    assert found("link") == f"; the link {tmp_path}/link leads to gone.py, where none is"
+    assert found("loop") == f"; the link {tmp_path}/loop leads to loop, where none is"
+    assert found("none") == f"; none is at {tmp_path}/none"
+    assert (
+        found("~/none") == f"; none is at {tmp_path}/~/none, because ~ and $ stay as they are here"
+    )
+    assert absence(tmp_path / "none", f"{tmp_path}/none") == ""

@@ -12,8 +12,8 @@ PREFIXES = (
 )
 
 LISTENING = (
-    'an address or a host name, without a port, or "unix:/PATH" with the absolute path of a Unix '
-    "socket, of at most 107 bytes"
+    'an address or a host name, without a port or brackets, or "unix:/PATH" with the absolute path '
+    "of a Unix socket, of at most 107 bytes"
 )
 WRONG: dict[str, tuple[str, str]] = {
     "text-for-a-number": (
@@ -237,6 +237,10 @@ WRONG: dict[str, tuple[str, str]] = {
     "empty-host": (
         server('host = " "'),
         f'[server] host: found " ", but it must be {LISTENING}',
+    ),
+    "host-in-brackets": (
+        server('host = "[::1]"'),
+        f'[server] host: found "[::1]", but it must be {LISTENING}',
     ),
     "host-with-a-port": (
         server('host = "0.0.0.0:8080"'),
