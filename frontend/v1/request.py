@@ -37,7 +37,6 @@ from ringbatch.shm.host.json_text import (
     in_runs,
     members,
     why_unreadable,
-    why_unsound,
 )
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.request_context import as_tensor
@@ -371,7 +370,7 @@ class UntypedRequests:
             text = body.decode()
             request = self._members(text)
         except (UnicodeDecodeError, UnsoundText) as error:
-            raise InvalidRequest(f"{UNREADABLE}{why_unsound(body, error)}") from None
+            raise InvalidRequest(f"{UNREADABLE}{why_unreadable(body, error)}") from None
         key, value = _choose(request)
         if key == "inputs" and isinstance(value.decoded, dict):
             raise InvalidRequest("a model without declared inputs takes `instances`, a list")

@@ -26,6 +26,8 @@ _BLANK: Final = re.compile(r"[ \t\n\r]*")
 _BLANK_BYTES: Final = b" \t\n\r"
 _SHOWN: Final = 20
 _NOT_NUMBERS: Final = re.compile(r"-?(?:NaN|Infinity)")
+_BEGINS: Final = re.compile(r'[\[{"\d]|-\d|true|false|null|-?(?:NaN|Infinity)')
+"""Begin of a text that is meant to be JSON. What begins otherwise is a form, or a file's name."""
 _WINDOW_BYTES: Final = 1 << 16
 """Bytes of a text to convert to numpy arrays at a time: these take ten times as much memory."""
 _MARK: Final = b"\xef\xbb\xbf"
@@ -195,21 +197,29 @@ def kind(opening: str) -> str:
     return words.get(opening, "null" if opening == "n" else "a number")
 
 
-def why_unreadable(body: bytes | bytearray, error: JSONDecodeError) -> str:
-    """Return the fault of a body that orjson refused with `error`."""
+def why_unreadable(body: bytes | bytearray, error: ValueError) -> str:
+    """Return the fault of a request's body.
+
+    Args:
+        body: all of it.
+        error: orjson's, or that of decoding the body, or of `members`.
+    """
     if encoding := _other_encoding(body):
         return encoding
     try:
-        body.decode()
+        text = body.decode()
     except UnicodeDecodeError as undecodable:
         return _not_utf8(undecodable)
-    if not error.doc.strip():
+    begin = text.lstrip()
+    if not begin:
         return "it is empty"
-    # orjson points behind a sign, if there is one.
-    for start in (error.pos - 1, error.pos):
-        if start >= 0 and (found := _NOT_NUMBERS.match(error.doc, start)):
-            return f"{found[0]} is no JSON number: char {start}"
-    return str(error)
+    if isinstance(error, JSONDecodeError):
+        # orjson points behind a sign, if there is one.
+        for start in (error.pos - 1, error.pos):
+            if start >= 0 and (found := _NOT_NUMBERS.match(error.doc, start)):
+                return f"{found[0]} is no JSON number: char {start}"
+    shown = "" if _BEGINS.match(begin) else f"; it begins with {json.dumps(begin[:_SHOWN])}"
+    return f"{error}{shown}"
 
 
 def why_unsound(body: bytes | bytearray, error: UnicodeDecodeError | UnsoundText) -> str:

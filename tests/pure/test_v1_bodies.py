@@ -71,6 +71,26 @@ def test_invalid_json_is_refused_with_its_position(model: V1Model, text: str) ->
 
 
 @pytest.mark.parametrize("model", [UNTYPED, SCALAR, VECTOR])
+@pytest.mark.parametrize(
+    ("text", "begin"),
+    [
+        ("body.json", '"body.json"'),
+        (" instances=%5B%5B1%2C2%5D%5D", '"instances=%5B%5B1%2C"'),
+        (
+            '--d74496d66958873e\r\nContent-Disposition: form-data; name="file"',
+            '"--d74496d66958873e',
+        ),
+        ("<html>", '"<html>"'),
+        ("nil", '"nil"'),
+    ],
+)
+def test_a_body_that_is_meant_as_something_else_is_shown(
+    model: V1Model, text: str, begin: str
+) -> None:
+    assert f"; it begins with {begin}" in refusal(model, text)
+
+
+@pytest.mark.parametrize("model", [UNTYPED, SCALAR, VECTOR])
 @pytest.mark.parametrize("name", ["NaN", "Infinity", "-Infinity"])
 @pytest.mark.parametrize("before", ["", "1,", '"é", '])
 def test_numbers_that_are_none_are_named(model: V1Model, name: str, before: str) -> None:
