@@ -6,6 +6,7 @@ It holds a lane as every frontend does, and meets the other protocols' requests 
 import argparse
 import asyncio
 import faulthandler
+import logging
 import random
 import signal
 import socket
@@ -56,6 +57,8 @@ from ringbatch.shm.host.supervisor_line import SupervisorLine
 
 ROLE: Final = "grpc frontend"
 """Name of the process's role in the log."""
+log = logging.getLogger("ringbatch.frontend")
+
 PROTOCOLS: Final = ("h2",)
 """Protocols over TLS."""
 
@@ -159,7 +162,7 @@ async def serve(options: GrpcOptions, number: int, supervisor: SupervisorLine) -
         incoming=bytearray(IN_PLACE_BYTES),
         keyless={},
     )
-    most = connections_allowed(options.max_connections)
+    most = connections_allowed(options.max_connections, log)
     connections = Connections(listener, unix, most, settings, security, payloads)
     await connections.listen()
     setproctitle(f"ringbatch: grpc frontend {number}")

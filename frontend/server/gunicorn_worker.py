@@ -285,13 +285,7 @@ class Frontend(Attachment):
         payloads: PayloadRecorder | None,
     ) -> Callable[..., asyncio.BaseProtocol]:
         """Return the factory of the protocol of every connection."""
-        most = connections_allowed(options.max_connections)
-        if most < options.max_connections:
-            log.warning(
-                "frontend: %d connections can be open, not %d: the limit of open files is too low",
-                most,
-                options.max_connections,
-            )
+        most = connections_allowed(options.max_connections, log)
         lane: Callable[..., FastLane] = partial(FastLane, settings)
         if payloads is not None:
             lane = partial(KeptLane, payloads, settings)
