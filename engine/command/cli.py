@@ -5,6 +5,8 @@ file, and are checked together with it; a wrong one is reported by its own name.
 """
 
 import argparse
+import errno
+import resource
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -65,6 +67,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return STARTUP_ERROR
     except KeyboardInterrupt:
         return INTERRUPTED
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            raise
+        most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        print(
+            f"ringbatch: {error.strerror}: this process may have {most}; raise the limit "
+            "(ulimit -n, LimitNOFILE=), or that of the host (fs.file-max)",
+            file=sys.stderr,
+        )
+        return STARTUP_ERROR
     return status
 
 

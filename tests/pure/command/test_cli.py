@@ -1,5 +1,7 @@
 """The command line: which function gets which configuration, and what it prints of itself."""
 
+import errno
+import os
 import re
 import subprocess
 import sys
@@ -360,3 +362,26 @@ def test_handover_says_that_it_stays(
     )
     assert len(calls) == 1
     assert "stays in the foreground" in help_of(capsys, "handover")
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_a_command_without_descriptors_ends_in_words(
+    number: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(_arguments: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(cli, "_demo", refuse)
+    assert cli.main(["demo"]) == 2
+    words = capsys.readouterr().err
+    assert words.startswith(f"ringbatch: {os.strerror(number)}: this process may have ")
+    assert "raise the limit (ulimit -n, LimitNOFILE=)" in words
+
+
+def test_another_error_of_the_system_is_no_shortage(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_arguments: Any) -> None:
+        raise OSError(errno.EIO, "broken")
+
+    monkeypatch.setattr(cli, "_demo", refuse)
+    with pytest.raises(OSError, match="broken"):
+        cli.main(["demo"])
