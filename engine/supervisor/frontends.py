@@ -84,7 +84,9 @@ class Frontends:
         self._payloads = PayloadPassage(server)
         self._sockets = ListeningSockets(server, old_engine)
         self._warn_of_exposures()
-        self._probe = Probe(lambda: answers_ready(self._sockets.front, tls=self._tls))
+        self._probe = Probe(
+            lambda: answers_ready(self._sockets.front, tls=self._tls), self._warn_of_silence
+        )
         self.http = ManagedProcess("frontends", self._start_http, role=Role.ARBITER)
         count = server.grpc_frontends if server.serves_grpc else 0
         self.grpc = [self._grpc_process(number) for number in range(count)]
@@ -216,6 +218,14 @@ class Frontends:
         """Log settings that let strangers in; a start that fails says only why it fails."""
         for exposed, do in exposures(self._server, self._credentials, self._control_credentials):
             logger.warning("%s; %s", exposed, do)
+
+    def _warn_of_silence(self) -> None:
+        logger.warning(
+            "this process gets no answer from its own frontends at %s/v2/health/ready, and waits "
+            "for one; a firewall may be in the way, or the loopback interface be down (ip link set "
+            "lo up)",
+            self.url,
+        )
 
     def sockets(self) -> list[PassedSocket]:
         """Return the sockets that another engine needs to listen at the same addresses."""

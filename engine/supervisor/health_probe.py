@@ -1,14 +1,18 @@
 """Health probe: the supervisor sends its own server a request, as a client would."""
 
 import http.client
+import math
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 from ringbatch.shm.host.background import short_thread
 
+LATE_S = 5.0
+"""Time without a yes, after which the probe says so."""
 _TIMEOUT_S = 2.0
 _ENGINE_READY = (http.client.OK, http.client.BAD_GATEWAY)
 """BAD_GATEWAY: only a model server behind the engine is not ready, and may be later."""
@@ -21,15 +25,30 @@ class Probe:
 
     Args:
         ask: the question.
+        on_late: called once if there is no yes after `LATE_S`.
+        clock: monotonic seconds.
     """
 
-    def __init__(self, ask: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        ask: Callable[[], bool],
+        on_late: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._ask = ask
+        self._on_late = on_late
+        self._clock = clock
+        self._late_s: float | None = None
         self._asking: threading.Thread | None = None
         self._yes = False
 
     def succeeds(self) -> bool:
         """Return whether the latest answer was yes; the probe repeats until it is."""
+        if self._late_s is None:
+            self._late_s = self._clock() + LATE_S
+        elif not self._yes and self._clock() >= self._late_s:
+            self._late_s = math.inf
+            self._on_late()
         if not self._yes and (self._asking is None or not self._asking.is_alive()):
             self._asking = short_thread("the question whether the server serves", self._answer)
         return self._yes

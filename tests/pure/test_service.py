@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ringbatch.engine.supervisor.health_probe import Probe
+from ringbatch.engine.supervisor.health_probe import LATE_S, Probe
 from ringbatch.engine.systemd.health import Health
 from ringbatch.engine.systemd.service import (
     Service,
@@ -249,7 +249,7 @@ def test_a_moment_without_threads_ends_no_question(monkeypatch: pytest.MonkeyPat
     def refuse(_thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    health, probe = Health(lambda: True), Probe(lambda: True)
+    health, probe = Health(lambda: True), Probe(lambda: True, lambda: None)
     with monkeypatch.context() as none_left:
         none_left.setattr(threading.Thread, "start", refuse)
         assert not health.proven(1)
@@ -324,3 +324,24 @@ def test_a_unix_socket_is_passed_where_one_is_configured(tmp_path: Path) -> None
 def test_a_socket_that_does_not_listen_is_refused() -> None:
     with socket.socket() as idle, pytest.raises(StartupError, match="no TCP port listens"):
         expect([idle], "127.0.0.1", 0, 1)
+
+
+def test_a_probe_without_a_yes_says_so_once() -> None:
+    now = [100.0]
+    late: list[float] = []
+    probe = Probe(lambda: False, lambda: late.append(now[0]), lambda: now[0])
+    for now[0] in (100.0, 100.0 + LATE_S / 2, 100.0 + LATE_S, 100.0 + 2 * LATE_S):
+        assert not probe.succeeds()
+        assert probe._asking is not None
+        probe._asking.join()
+    assert late == [100.0 + LATE_S]
+
+
+def test_a_probe_that_succeeds_in_time_is_never_late() -> None:
+    now = [0.0]
+    probe = Probe(lambda: True, lambda: pytest.fail("it is late"), lambda: now[0])
+    probe.succeeds()
+    assert probe._asking is not None
+    probe._asking.join()
+    now[0] = 2 * LATE_S
+    assert probe.succeeds()

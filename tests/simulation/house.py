@@ -103,7 +103,7 @@ class House:
                 frontends,
                 {
                     "Child": self._child,
-                    "Probe": lambda _: SimpleNamespace(succeeds=lambda: True),
+                    "Probe": lambda *_: SimpleNamespace(succeeds=lambda: True),
                 },
             ),
             (
