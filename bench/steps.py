@@ -28,6 +28,7 @@ from ringbatch.engine.collector.collector import Collector
 from ringbatch.engine.ipc.messages import ReportKind, read_tasks, report_words, task_size
 from ringbatch.engine.models.model import Model
 from ringbatch.engine.worker.runner import Runner
+from ringbatch.engine.worker.runner_setup import RunnerSetup
 from ringbatch.engine.worker.worker import Worker
 from ringbatch.frontend.request.gateway import Gateway
 from ringbatch.frontend.request.service import Service
@@ -138,7 +139,7 @@ class Engine:
         self.collector.start(1)
         engine_slots = EngineSlots(segment, 0, _nobody)
         model = Model(spec.inputs, spec.outputs, _nobody, lambda x: x * 2)
-        runner = Runner(model, spec.name, engine_slots, time.monotonic_ns)
+        runner = Runner(RunnerSetup(model, spec.name, engine_slots, time.monotonic_ns))
         self.worker = Worker(segment, 0, runner, engine_slots, _nobody, time.monotonic_ns)
         segment.words[layout.worker(0) + WorkerWords.MODEL] = spec.reference
         segment.words[layout.worker(0) + WorkerWords.STATE] = WorkerState.READY

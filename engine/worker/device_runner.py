@@ -5,18 +5,17 @@ than one run, or may, are run by `run` alone, with nothing else under way. So ar
 one that fails beside another is run again by itself before any request is blamed.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ringbatch.engine.devices.batch_run import BatchRun, UnderWay
-from ringbatch.engine.models.model import Model, RestartWorker
+from ringbatch.engine.models.model import RestartWorker
 from ringbatch.engine.worker.device_codec import DeviceCodec
 from ringbatch.engine.worker.finite_outputs import FiniteCodec
 from ringbatch.engine.worker.memory_cap import MemoryCap, ran_out_of_memory
 from ringbatch.engine.worker.run_times import Runs
 from ringbatch.engine.worker.runner import Runner
-from ringbatch.engine.worker.runner_settings import USUAL, RunnerSettings
-from ringbatch.shm.engine_slots import BatchMark, EngineSlots, Request
+from ringbatch.engine.worker.runner_setup import RunnerSetup
+from ringbatch.shm.engine_slots import BatchMark, Request
 from ringbatch.shm.slot import Reason, Status
 from ringbatch.shm.uniform_batch import UniformBatch
 
@@ -49,25 +48,16 @@ class DeviceRunner(Runner):
     """Runner of a model on a device.
 
     Args:
-        model, name, slots, clock_ns, settings: as for `Runner`.
+        setup: as for `Runner`.
         on_device: runs the batches.
     """
 
-    def __init__(
-        self,
-        model: Model,
-        name: str,
-        slots: EngineSlots,
-        clock_ns: Callable[[], int],
-        settings: RunnerSettings = USUAL,
-        *,
-        on_device: BatchRun,
-    ) -> None:
-        super().__init__(model, name, slots, clock_ns, settings)
+    def __init__(self, setup: RunnerSetup, *, on_device: BatchRun) -> None:
+        super().__init__(setup)
         self._on_device = on_device
         self._predict = self._alone
         # Other codecs keep something of a batch from its inputs to its outputs.
-        self._in_halves = settings.plan is None and type(self._codec) in (DeviceCodec, FiniteCodec)
+        self._in_halves = setup.plan is None and type(self._codec) in (DeviceCodec, FiniteCodec)
         self._beside = MemoryCap()
         """Memory cap of batches that begin while another is under way."""
         self._freed_ns = 0

@@ -10,12 +10,11 @@ from collections.abc import Callable, Generator
 from contextlib import closing
 from typing import Any, Final
 
-from ringbatch.engine.models.model import Model
 from ringbatch.engine.worker.outputs import WrongResult
 from ringbatch.engine.worker.part_stream import NotTaken, PartStream, TooLarge
 from ringbatch.engine.worker.runner import Runner
-from ringbatch.engine.worker.runner_settings import USUAL, RunnerSettings
-from ringbatch.shm.engine_slots import BatchMark, EngineSlots, Request
+from ringbatch.engine.worker.runner_setup import RunnerSetup
+from ringbatch.shm.engine_slots import BatchMark, Request
 from ringbatch.shm.slot import Status
 from ringbatch.shm.uniform_batch import UniformBatch
 
@@ -30,21 +29,12 @@ class PartsRunner(Runner):
     """Runner of a model whose `predict` is a generator.
 
     Args:
-        model, name, slots, clock_ns, settings: as for `Runner`.
+        setup: as for `Runner`.
         pause: sleeps for some seconds.
     """
 
-    def __init__(
-        self,
-        model: Model,
-        name: str,
-        slots: EngineSlots,
-        clock_ns: Callable[[], int],
-        settings: RunnerSettings = USUAL,
-        *,
-        pause: Callable[[float], object],
-    ) -> None:
-        super().__init__(model, name, slots, clock_ns, settings)
+    def __init__(self, setup: RunnerSetup, *, pause: Callable[[float], object]) -> None:
+        super().__init__(setup)
         self._pause = pause
         self._streams: dict[int, PartStream] = {}
         """Streams of the run's requests that want parts and are not answered, by reference."""
@@ -218,7 +208,7 @@ class PartsRunner(Runner):
         self._answer([readable[n] for n in own], [sizes[n] for n in own], mark)
 
     def _fail(self, requests: list[Request], status: Status, text: str, mark: BatchMark) -> None:
-        """Answer requests with a text; behind the parts that are out, where there are some."""
+        """Answer requests with a text; behind the parts that are out, if there are some."""
         whole = []
         for request in requests:
             stream = self._streams.pop(request.ref, None)

@@ -7,13 +7,12 @@ alone, see `ringbatch.engine.worker.retry`.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ringbatch.engine.ipc.shaping import padded_rows
 from ringbatch.engine.models.model import (
     InvalidInput,
-    Model,
     RestartWorker,
     ServerFailed,
     error_text,
@@ -26,10 +25,10 @@ from ringbatch.engine.worker.memory_cap import ran_out_of_memory
 from ringbatch.engine.worker.outputs import WrongCount, WrongResult
 from ringbatch.engine.worker.retry import Retry
 from ringbatch.engine.worker.run_times import Runs
-from ringbatch.engine.worker.runner_settings import USUAL, RunnerSettings
+from ringbatch.engine.worker.runner_setup import RunnerSetup
 from ringbatch.engine.worker.tensor_codec import TensorCodec
 from ringbatch.engine.worker.tensors import Unlike
-from ringbatch.shm.engine_slots import BatchMark, EngineSlots, Request
+from ringbatch.shm.engine_slots import BatchMark, Request
 from ringbatch.shm.slot import Status
 from ringbatch.shm.uniform_batch import UniformBatch
 
@@ -42,43 +41,27 @@ class Runner:
     """Runs batches of one model, in the process that holds it.
 
     Args:
-        model: loaded.
-        name: for messages.
-        slots: answers for this worker.
-        clock_ns: the monotonic clock.
-        settings: how it runs them.
+        setup: the model, and how it runs them.
     """
 
-    def __init__(
-        self,
-        model: Model,
-        name: str,
-        slots: EngineSlots,
-        clock_ns: Callable[[], int],
-        settings: RunnerSettings = USUAL,
-    ) -> None:
-        self._predict = model.predict
-        batched, run_again = settings.batched, settings.run_again
-        self._batched = batched
+    def __init__(self, setup: RunnerSetup) -> None:
+        name, slots, clock_ns, run_again = setup.name, setup.slots, setup.clock_ns, setup.run_again
+        self._predict = setup.model.predict
+        self._batched = setup.batched
         self._name = name
         self._slots = slots
         self._clock_ns = clock_ns
-        memory = slots.memory
-        self._sizes = settings.sizes
-        self._codec: Codec = settings.codec or (
-            TensorCodec(memory, model, batched)
-            if model.inputs
-            else JsonCodec(memory, batched, function=model.function)
-        )
+        self._sizes = setup.sizes
+        self._codec = setup.codec or _usual_codec(setup)
         self._own_codec = self._codec
-        self._plan = settings.plan
-        self._place_of = settings.place
+        self._plan = setup.plan
+        self._place_of = setup.place
         self._place: Place | None = None
         self._asked = 0
         self._fork_guard = ForkGuard()
         self._run_again = run_again
         self._retry = Retry(name, slots, clock_ns, self._run, self._failed, run_again)
-        self._failing = settings.failing or Failing()
+        self._failing = setup.failing or Failing()
         self._answered = False
         self._fault = ""
         """Why the model failed a request of the latest batch last, in words."""
@@ -359,6 +342,14 @@ class Runner:
         for request in requests:
             kept = place.kept_bytes(request) if place is not None and place.number else None
             self._slots.fail(request, status, text, stamped, now_ns, kept_bytes=kept)
+
+
+def _usual_codec(setup: RunnerSetup) -> Codec:
+    """Return the codec of a model whose caller has chosen none."""
+    model, memory, batched = setup.model, setup.slots.memory, setup.batched
+    if model.inputs:
+        return TensorCodec(memory, model, batched)
+    return JsonCodec(memory, batched, function=model.function)
 
 
 def _kind(error: BaseException) -> str:

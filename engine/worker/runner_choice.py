@@ -22,7 +22,7 @@ from ringbatch.engine.worker.padding import PaddedCodec
 from ringbatch.engine.worker.parts_runner import PartsRunner
 from ringbatch.engine.worker.request_context import RequestContextCodec
 from ringbatch.engine.worker.runner import Runner
-from ringbatch.engine.worker.runner_settings import RunnerSettings
+from ringbatch.engine.worker.runner_setup import RunnerSetup
 from ringbatch.engine.worker.shaped_model import ShapedModel
 from ringbatch.engine.worker.steps_runner import StepsRunner
 from ringbatch.engine.worker.tensor_codec import TensorCodec
@@ -73,7 +73,11 @@ def runner_for(
             codec or JsonCodec(slots.memory, spec.batched, asks=True, function=model.function),
             slots.wanted,
         )
-    settings = RunnerSettings(
+    setup = RunnerSetup(
+        model,
+        spec.name,
+        slots,
+        time.monotonic_ns,
         batched=spec.batched,
         sizes=sizes,
         codec=codec,
@@ -82,8 +86,7 @@ def runner_for(
         plan=plan,
         failing=failing,
     )
-    kind = _kind(model, shape, on_device)
-    return kind(model, spec.name, slots, time.monotonic_ns, settings)
+    return _kind(model, shape, on_device)(setup)
 
 
 def _plain_codec(shaped: ShapedModel, spec: ModelSpec, slots: EngineSlots) -> TensorCodec:
@@ -95,7 +98,9 @@ def _plain_codec(shaped: ShapedModel, spec: ModelSpec, slots: EngineSlots) -> Te
     return TensorCodec(slots.memory, shaped.model, spec.batched)
 
 
-def _kind(model: Model, shape: BatchShape, on_device: OnDevice | None) -> Callable[..., Runner]:
+def _kind(
+    model: Model, shape: BatchShape, on_device: OnDevice | None
+) -> Callable[[RunnerSetup], Runner]:
     """Return the class of a model's runner, with the arguments that only this class has."""
     if model.in_steps:
         limits = JoinLimits(

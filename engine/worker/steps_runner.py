@@ -21,16 +21,16 @@ from dataclasses import dataclass, field
 from math import fsum
 from typing import Any, Final, TypeVar
 
-from ringbatch.engine.models.model import Model, RestartWorker
+from ringbatch.engine.models.model import RestartWorker
 from ringbatch.engine.worker.join_limits import JoinLimits
 from ringbatch.engine.worker.outputs import WrongResult
 from ringbatch.engine.worker.part_stream import PartStream
 from ringbatch.engine.worker.parts_runner import PATIENCE_NS, PartsRunner
 from ringbatch.engine.worker.row_states import RowStates, row_states
 from ringbatch.engine.worker.run_times import Runs
-from ringbatch.engine.worker.runner_settings import USUAL, RunnerSettings
+from ringbatch.engine.worker.runner_setup import RunnerSetup
 from ringbatch.engine.worker.tensors import Unlike
-from ringbatch.shm.engine_slots import BatchMark, EngineSlots, Request
+from ringbatch.shm.engine_slots import BatchMark, Request
 from ringbatch.shm.model_counters import NOTHING, Spent
 from ringbatch.shm.slot import Status
 
@@ -103,25 +103,18 @@ class StepsRunner(PartsRunner):
     """Runner of a model in steps.
 
     Args:
-        model, name, slots, clock_ns, settings, pause: as for `PartsRunner`.
+        setup, pause: as for `PartsRunner`.
         limits: of the rows that join.
     """
 
     def __init__(
-        self,
-        model: Model,
-        name: str,
-        slots: EngineSlots,
-        clock_ns: Callable[[], int],
-        settings: RunnerSettings = USUAL,
-        *,
-        pause: Callable[[float], object],
-        limits: JoinLimits,
+        self, setup: RunnerSetup, *, pause: Callable[[float], object], limits: JoinLimits
     ) -> None:
-        super().__init__(model, name, slots, clock_ns, settings, pause=pause)
-        assert model.steps is not None, "only a model in steps has steps"
-        self._steps = model.steps
-        self._states: RowStates = row_states(model.steps, name)
+        super().__init__(setup, pause=pause)
+        steps = setup.model.steps
+        assert steps is not None, "only a model in steps has steps"
+        self._steps = steps
+        self._states: RowStates = row_states(steps, setup.name)
         self._rows: dict[int, LiveRow] = {}
         """The live rows by reference, the one that joined first in front."""
         self._joining: dict[int, LiveRow] = {}

@@ -30,6 +30,7 @@ from ringbatch.engine.runtimes.upstreams.pool import Manner, Pool
 from ringbatch.engine.runtimes.upstreams.runtime import V1Server, V2Server
 from ringbatch.engine.worker.forwarder import Forwarder
 from ringbatch.engine.worker.runner import Runner
+from ringbatch.engine.worker.runner_setup import RunnerSetup
 from ringbatch.frontend.codec.outcome import error_of, outcome
 from ringbatch.frontend.v1.forwarded import ForwardedRequests
 from ringbatch.shm.engine_slots import BatchMark, EngineSlots
@@ -360,7 +361,7 @@ class Worker:
         else:
             v2 = self._asks = V2Server(pool, _OPTIONS, "/m", (_INPUT,), _OUTPUTS)
             model = Model((_INPUT,), _OUTPUTS, lambda: None, v2.predict)
-            self._runner = Runner(model, "m", self._engine_slots, time.monotonic_ns)
+            self._runner = Runner(RunnerSetup(model, "m", self._engine_slots, time.monotonic_ns))
 
     def run(self, patience_ns: int) -> list[Reply]:
         """The answers to a batch whose requests wait so long for it."""

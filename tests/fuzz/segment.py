@@ -14,6 +14,7 @@ from simulation.hostile import HostileLane
 from ringbatch.engine.collector.collector import Collector
 from ringbatch.engine.models.model import Model
 from ringbatch.engine.worker.runner import Runner
+from ringbatch.engine.worker.runner_setup import RunnerSetup
 from ringbatch.engine.worker.worker import Worker
 from ringbatch.shm import layout as at
 from ringbatch.shm.descriptors import CounterWords, SlotWords
@@ -50,7 +51,7 @@ def live_beside_hostility(seed: int) -> int:
     collector.start(1)
     model = Model((_X,), (_X,), lambda: None, lambda x: x + 1)
     engine_slots = EngineSlots(segment, 0, lambda _lane: None)
-    runner = Runner(model, "m", engine_slots, lambda: 0)
+    runner = Runner(RunnerSetup(model, "m", engine_slots, lambda: 0))
     worker = Worker(segment, 0, runner, engine_slots, lambda: None, lambda: 0)
     worker.begin()
     spans = _own_words(segment.layout)

@@ -17,7 +17,7 @@ from ringbatch.engine.supervisor.chains import first_chains
 from ringbatch.engine.worker.chain_steps import Steps
 from ringbatch.engine.worker.padding import PaddedCodec, Padding, padding
 from ringbatch.engine.worker.runner import Runner
-from ringbatch.engine.worker.runner_settings import RunnerSettings
+from ringbatch.engine.worker.runner_setup import RunnerSetup
 from ringbatch.engine.worker.tensor_codec import TensorCodec
 from ringbatch.engine.worker.worker import Worker
 from ringbatch.frontend.codec.result_sizes import MIN_RESULT_BYTES, ResultSizes
@@ -157,14 +157,14 @@ class House:
             return PaddedCodec(self.segment.memory, model, shaped)
 
         runner = Runner(
-            replace(model, predict=predict),
-            name,
-            engine_slots,
-            lambda: self.now_ns,
-            RunnerSettings(
+            RunnerSetup(
+                replace(model, predict=predict),
+                name,
+                engine_slots,
+                lambda: self.now_ns,
                 codec=fresh(),
                 place=Steps(self.segment, fresh, engine_slots.store_answer_start).place,
-            ),
+            )
         )
         worker = Worker(
             self.segment, number, runner, engine_slots, self._passes, lambda: self.now_ns

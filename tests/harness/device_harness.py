@@ -12,7 +12,7 @@ from ringbatch.engine.devices.batch_run import BatchRun
 from ringbatch.engine.models.model import Model
 from ringbatch.engine.worker.device_codec import DeviceCodec
 from ringbatch.engine.worker.device_runner import Begun, DeviceRunner
-from ringbatch.engine.worker.runner_settings import RunnerSettings
+from ringbatch.engine.worker.runner_setup import RunnerSetup
 from ringbatch.shm.descriptors import SlotWords
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import FLAG_BITS, SLOT_BITS, SLOT_MASK
@@ -81,11 +81,11 @@ class DeviceHarness(Harness):
             self.batch_run.register()
             self.batch_run._straight = list(straight)
         self.runner: DeviceRunner = runner(
-            Model(self.inputs, self.outputs, lambda: None, self.batch_run.predict),
-            "m",
-            self.engine_slots,
-            lambda: self.now_ns,
-            RunnerSettings(
+            RunnerSetup(
+                Model(self.inputs, self.outputs, lambda: None, self.batch_run.predict),
+                "m",
+                self.engine_slots,
+                lambda: self.now_ns,
                 sizes=sizes,
                 codec=DeviceCodec(
                     self.segment.memory,

@@ -17,7 +17,7 @@ from ringbatch.engine.worker.codec import Place
 from ringbatch.engine.worker.device_codec import DeviceCodec
 from ringbatch.engine.worker.device_runner import DeviceRunner
 from ringbatch.engine.worker.device_worker import DeviceWorker
-from ringbatch.engine.worker.runner_settings import RunnerSettings
+from ringbatch.engine.worker.runner_setup import RunnerSetup
 from ringbatch.shm.descriptors import REPORT_WORDS, TASK_WORDS
 from ringbatch.shm.engine_slots import BatchMark, EngineSlots
 from ringbatch.shm.ring import Consumer, Producer
@@ -82,11 +82,11 @@ class Site:
         self.slots = EngineSlots(self.segment, 0, lambda _lane: self.on_wake())
         model = Model((X,), (Y,), lambda: None, self.run.predict)
         self.runner = runner(
-            model,
-            "m",
-            self.slots,
-            lambda: self.now_ns,
-            RunnerSettings(
+            RunnerSetup(
+                model,
+                "m",
+                self.slots,
+                lambda: self.now_ns,
                 sizes=sizes,
                 codec=DeviceCodec(self.segment.memory, model),
                 run_again=lambda batch: self.worker.runs_again(batch),

@@ -20,7 +20,7 @@ from ringbatch.engine.collector.quarantine import Quarantine
 from ringbatch.engine.models.model import Model
 from ringbatch.engine.worker.codec import Codec
 from ringbatch.engine.worker.parts_runner import PATIENCE_NS, PartsRunner
-from ringbatch.engine.worker.runner_settings import RunnerSettings
+from ringbatch.engine.worker.runner_setup import RunnerSetup
 from ringbatch.shm.descriptors import SlotWords
 from ringbatch.shm.engine_slots import BatchMark, EngineSlots, Request
 from ringbatch.shm.lane import Lane
@@ -256,11 +256,13 @@ class Process:
                 yield number
 
         self._runner = world.wrong.runner(
-            Model((), (), lambda: None, predict, in_parts=True),
-            "m",
-            self.slots,
-            lambda: self._now_ns,
-            RunnerSettings(codec=cast(Codec, Numbers(world))),
+            RunnerSetup(
+                Model((), (), lambda: None, predict, in_parts=True),
+                "m",
+                self.slots,
+                lambda: self._now_ns,
+                codec=cast(Codec, Numbers(world)),
+            ),
             pause=self._pause,
         )
 

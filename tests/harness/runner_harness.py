@@ -9,7 +9,7 @@ from segment_fixture import Client, Reply, local_segment, pack, spec, unpack
 from ringbatch.engine.models.model import Model
 from ringbatch.engine.worker.failure_detection import Failing
 from ringbatch.engine.worker.runner import Runner
-from ringbatch.engine.worker.runner_settings import RunnerSettings
+from ringbatch.engine.worker.runner_setup import RunnerSetup
 from ringbatch.shm.descriptors import SlotWords
 from ringbatch.shm.engine_slots import BatchMark, EngineSlots
 from ringbatch.shm.layout import WORD
@@ -55,11 +55,9 @@ class Harness:
 
         model = Model(self.inputs, self.outputs, lambda: None, counting)
         self.runner = Runner(
-            model,
-            "m",
-            self.engine_slots,
-            lambda: self.now_ns,
-            RunnerSettings(batched=batched, failing=failing),
+            RunnerSetup(
+                model, "m", self.engine_slots, lambda: self.now_ns, batched=batched, failing=failing
+            )
         )
 
     def send(self, payload: bytes, rows: int = 1, lane: int = 0, **more: Any) -> int:

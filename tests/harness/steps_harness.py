@@ -11,7 +11,7 @@ from segment_fixture import Client, Reply, local_segment, spec
 from ringbatch.engine.collector.collector import Collector
 from ringbatch.engine.models.model import Model, StepFunctions
 from ringbatch.engine.worker.join_limits import JoinLimits
-from ringbatch.engine.worker.runner_settings import RunnerSettings
+from ringbatch.engine.worker.runner_setup import RunnerSetup
 from ringbatch.engine.worker.steps_runner import StepsRunner
 from ringbatch.engine.worker.steps_worker import StepsWorker
 from ringbatch.shm.descriptors import WorkerState, WorkerWords
@@ -183,11 +183,13 @@ class StepsHarness:
         slots = EngineSlots(self.segment, number, lambda _lane: None)
         cost = self.models[number].cost if self.most_cost else None
         runner = StepsRunner(
-            self.models[number].opened(self.entry, repeatable=self.repeatable),
-            "m",
-            slots,
-            self._tick,
-            RunnerSettings(run_again=lambda batch: self.workers[number].runs_again(batch)),
+            RunnerSetup(
+                self.models[number].opened(self.entry, repeatable=self.repeatable),
+                "m",
+                slots,
+                self._tick,
+                run_again=lambda batch: self.workers[number].runs_again(batch),
+            ),
             pause=lambda _seconds: None,
             limits=JoinLimits(cost, most_cost=self.most_cost, most_joining=self.most_joining),
         )

@@ -12,7 +12,7 @@ from ringbatch.engine.worker.codec import Codec
 from ringbatch.engine.worker.finite_outputs import FiniteCodec
 from ringbatch.engine.worker.padding import PaddedCodec, padding
 from ringbatch.engine.worker.runner import Runner
-from ringbatch.engine.worker.runner_settings import RunnerSettings
+from ringbatch.engine.worker.runner_setup import RunnerSetup
 from ringbatch.engine.worker.warmup import (
     Wanted,
     warmed_up,
@@ -70,11 +70,15 @@ class Harness:
             opened, shaped = padding(opened, model.length_buckets, fills, lengths_input)
             codec = PaddedCodec(segment.memory, opened, shaped, finite=model.refuse_nan)
         self.runner = Runner(
-            opened,
-            "m",
-            engine_slots,
-            self.clock,
-            RunnerSettings(batched=model.batched, sizes=model.allowed_batch_sizes, codec=codec),
+            RunnerSetup(
+                opened,
+                "m",
+                engine_slots,
+                self.clock,
+                batched=model.batched,
+                sizes=model.allowed_batch_sizes,
+                codec=codec,
+            )
         )
 
     def warm(

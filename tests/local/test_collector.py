@@ -11,6 +11,7 @@ from ringbatch.engine.collector.models import NEXT_FROM_NS, NEXT_UP_TO_NS
 from ringbatch.engine.ipc.messages import ReportKind
 from ringbatch.engine.models.model import Model
 from ringbatch.engine.worker.runner import Runner
+from ringbatch.engine.worker.runner_setup import RunnerSetup
 from ringbatch.engine.worker.worker import Worker
 from ringbatch.shm.counters import ModelCounter
 from ringbatch.shm.descriptors import HeaderWords
@@ -456,7 +457,7 @@ def test_with_a_real_worker_the_whole_way_in_one_process() -> None:
     harness = CollectorHarness(spec(0, [x], [x], max_batch_size=8))
     engine_slots = EngineSlots(harness.segment, 0, harness.lane_wakes.append)
     model = Model((x,), (x,), lambda: None, lambda v: v * 2)
-    runner = Runner(model, "m", engine_slots, lambda: 0)
+    runner = Runner(RunnerSetup(model, "m", engine_slots, lambda: 0))
     worker = Worker(harness.segment, 0, runner, engine_slots, lambda: None, lambda: 0)
     worker.begin()
     sent = {}

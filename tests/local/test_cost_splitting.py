@@ -14,7 +14,7 @@ from ringbatch.engine.worker.codec import Codec
 from ringbatch.engine.worker.cost_splitting import CostSplitCodec
 from ringbatch.engine.worker.request_context import RequestContextCodec
 from ringbatch.engine.worker.runner import Runner
-from ringbatch.engine.worker.runner_settings import RunnerSettings
+from ringbatch.engine.worker.runner_setup import RunnerSetup
 from ringbatch.shm.engine_slots import BatchMark, EngineSlots
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.slot import SLOT_MASK, Reason, Status
@@ -58,7 +58,7 @@ class Harness:
         outer: Codec = RequestContextCodec(codec, self.engine_slots.wanted) if asks else codec
         model = Model((), (), lambda: None, predict, asks=asks, cost=cost)
         self.runner = Runner(
-            model, "m", self.engine_slots, lambda: 0, RunnerSettings(codec=outer, plan=codec.plan)
+            RunnerSetup(model, "m", self.engine_slots, lambda: 0, codec=outer, plan=codec.plan)
         )
 
     def run(self, *requests: list[Any] | bytes) -> list[Reply]:

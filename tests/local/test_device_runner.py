@@ -22,7 +22,7 @@ from ringbatch.engine.models.model import Model
 from ringbatch.engine.worker.device_codec import DeviceCodec
 from ringbatch.engine.worker.device_runner import Begun, DeviceRunner
 from ringbatch.engine.worker.finite_outputs import FiniteCodec
-from ringbatch.engine.worker.runner_settings import RunnerSettings
+from ringbatch.engine.worker.runner_setup import RunnerSetup
 from ringbatch.engine.worker.tensor_codec import TensorCodec
 from ringbatch.shm.attempts import copy_ns_in
 from ringbatch.shm.engine_slots import BatchMark
@@ -445,8 +445,7 @@ def test_a_codec_that_keeps_something_of_a_batch_has_no_two_of_them() -> None:
     ]
     for codec, plan, in_halves in kinds:
         runner = DeviceRunner(
-            *(model, "m", harness.engine_slots, lambda: 0),
-            RunnerSettings(codec=codec, plan=plan),
+            RunnerSetup(model, "m", harness.engine_slots, lambda: 0, codec=codec, plan=plan),
             on_device=harness.batch_run,
         )
         begun = runner.begin([harness.send_tensor([[1, 0]])], MARK, 0)

@@ -14,7 +14,7 @@ from ringbatch.engine.models.model import InvalidInput, Model
 from ringbatch.engine.worker import padding as padding_module
 from ringbatch.engine.worker.padding import PaddedCodec, padding
 from ringbatch.engine.worker.runner import Runner
-from ringbatch.engine.worker.runner_settings import RunnerSettings
+from ringbatch.engine.worker.runner_setup import RunnerSetup
 from ringbatch.shm.engine_slots import BatchMark, EngineSlots
 from ringbatch.shm.layout import PAGE
 from ringbatch.shm.ring import Consumer
@@ -65,16 +65,16 @@ class Harness:
         layout = self.segment.layout
         self.submitted = Consumer(self.segment.words, layout.submission_ring(0), layout.slots)
         self.runner = Runner(
-            model,
-            "m",
-            self.engine_slots,
-            lambda: 0,
-            RunnerSettings(
+            RunnerSetup(
+                model,
+                "m",
+                self.engine_slots,
+                lambda: 0,
                 sizes=sizes,
                 codec=PaddedCodec(self.segment.memory, model, shaped, finite=finite)
                 if shaped
                 else None,
-            ),
+            )
         )
 
     def send(self, *values: Any, rows: int = 1, **more: Any) -> int:

@@ -17,7 +17,7 @@ from ringbatch.engine.process.role_events import ParityCompared
 from ringbatch.engine.worker.padding import PaddedCodec, padding
 from ringbatch.engine.worker.parity_run import compare
 from ringbatch.engine.worker.runner import Runner
-from ringbatch.engine.worker.runner_settings import RunnerSettings
+from ringbatch.engine.worker.runner_setup import RunnerSetup
 from ringbatch.shm.engine_slots import EngineSlots
 from ringbatch.shm.tensor import Tensor
 
@@ -67,7 +67,7 @@ def found(
     codec = None
     if edges is not None:
         codec = PaddedCodec(segment.memory, *padding(model, edges, {}, ""))
-    runner = Runner(model, "m", engine_slots, lambda: 0, RunnerSettings(codec=codec))
+    runner = Runner(RunnerSetup(model, "m", engine_slots, lambda: 0, codec=codec))
     return compare(entry, runner.answers, Parity(str(file or ""), 1e-4, 16), "model.py")
 
 

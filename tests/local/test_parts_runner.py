@@ -11,7 +11,7 @@ from segment_fixture import unpack
 from ringbatch.engine.models.model import InvalidInput, Model
 from ringbatch.engine.worker.part_stream import MOST_WAITING
 from ringbatch.engine.worker.parts_runner import PATIENCE_NS, PartsRunner
-from ringbatch.engine.worker.runner_settings import RunnerSettings
+from ringbatch.engine.worker.runner_setup import RunnerSetup
 from ringbatch.shm.slot import SLOT_MASK, Status
 from ringbatch.shm.tensor import Tensor
 
@@ -30,11 +30,9 @@ class PartsHarness(Harness):
         self.again: list[int] = []
         model = Model(self.inputs, self.outputs, lambda: None, predict, in_parts=True)
         self.runner = PartsRunner(
-            model,
-            "m",
-            self.engine_slots,
-            lambda: self.now_ns,
-            RunnerSettings(run_again=self.again.append),
+            RunnerSetup(
+                model, "m", self.engine_slots, lambda: self.now_ns, run_again=self.again.append
+            ),
             pause=self._pause,
         )
 

@@ -14,7 +14,7 @@ from ringbatch.engine.worker.json_codec import JsonCodec
 from ringbatch.engine.worker.padding import PaddedCodec, padding
 from ringbatch.engine.worker.request_context import RequestContextCodec
 from ringbatch.engine.worker.runner import Runner
-from ringbatch.engine.worker.runner_settings import RunnerSettings
+from ringbatch.engine.worker.runner_setup import RunnerSetup
 from ringbatch.engine.worker.tensor_codec import TensorCodec
 from ringbatch.shm.engine_slots import BatchMark, EngineSlots
 from ringbatch.shm.layout import PAGE
@@ -62,7 +62,7 @@ class Harness:
         self.submitted = Consumer(self.segment.words, layout.submission_ring(0), layout.slots)
         codec = RequestContextCodec(inner, self.engine_slots.wanted)
         self.runner = Runner(
-            model, "m", self.engine_slots, lambda: 0, RunnerSettings(sizes=sizes, codec=codec)
+            RunnerSetup(model, "m", self.engine_slots, lambda: 0, sizes=sizes, codec=codec)
         )
 
     def send(self, words: bytes, *values: Any) -> int:

@@ -13,7 +13,7 @@ from ringbatch.engine.worker import retry
 from ringbatch.engine.worker.bisect import PROBES
 from ringbatch.engine.worker.finite_outputs import FiniteCodec
 from ringbatch.engine.worker.runner import Runner
-from ringbatch.engine.worker.runner_settings import RunnerSettings
+from ringbatch.engine.worker.runner_setup import RunnerSetup
 from ringbatch.shm.engine_slots import BatchMark, EngineSlots
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.slot import SLOT_MASK, Reason, Status
@@ -53,11 +53,14 @@ class Harness:
         model = Model((X,), self.outputs, lambda: None, counting)
         codec = FiniteCodec(self.segment.memory, model) if finite else None
         self.runner = Runner(
-            model,
-            "m",
-            self.engine_slots,
-            lambda: self.now_ns,
-            RunnerSettings(codec=codec, run_again=self.flushed.append),
+            RunnerSetup(
+                model,
+                "m",
+                self.engine_slots,
+                lambda: self.now_ns,
+                codec=codec,
+                run_again=self.flushed.append,
+            )
         )
 
     def send(self, first: float, rows: int = 1, deadline_ns: int = FAR_NS) -> int:

@@ -9,6 +9,7 @@ from ringbatch.engine.collector.takeover import held_by_all
 from ringbatch.engine.ipc.messages import TOO_LATE, Report, ReportKind, read_reports, task_words
 from ringbatch.engine.models.model import Model
 from ringbatch.engine.worker.runner import Runner
+from ringbatch.engine.worker.runner_setup import RunnerSetup
 from ringbatch.engine.worker.worker import WAITED_NS, Worker
 from ringbatch.shm.descriptors import REPORT_WORDS, TASK_WORDS, SlotWords
 from ringbatch.shm.engine_slots import BatchMark, EngineSlots
@@ -47,7 +48,7 @@ class Harness:
 
         engine_slots = EngineSlots(self.segment, 0, lambda _lane: None)
         model = Model((), (), lambda: None, predict)
-        runner = Runner(model, "m", engine_slots, lambda: self.now_ns)
+        runner = Runner(RunnerSetup(model, "m", engine_slots, lambda: self.now_ns))
         return Worker(self.segment, 0, runner, engine_slots, ring, lambda: self.now_ns)
 
     def hand_over(self, batch: int, *references: int, rows: int = 0) -> None:

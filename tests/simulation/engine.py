@@ -30,7 +30,7 @@ from ringbatch.engine.worker.finite_outputs import FiniteCodec
 from ringbatch.engine.worker.forwarder import Forwarder
 from ringbatch.engine.worker.parts_runner import PartsRunner
 from ringbatch.engine.worker.runner import Runner
-from ringbatch.engine.worker.runner_settings import RunnerSettings
+from ringbatch.engine.worker.runner_setup import RunnerSetup
 from ringbatch.engine.worker.steps_worker import StepsWorker
 from ringbatch.engine.worker.tensor_codec import TensorCodec
 from ringbatch.engine.worker.worker import Worker
@@ -424,15 +424,15 @@ class Engine:
             make = functools.partial(DeviceRunner, on_device=cast(BatchRun, device))
             codec = FiniteCodec(engine_slots.memory, loaded)
         return make(
-            loaded,
-            model.name,
-            engine_slots,
-            clock_ns,
-            RunnerSettings(
+            RunnerSetup(
+                loaded,
+                model.name,
+                engine_slots,
+                clock_ns,
                 codec=codec,
                 run_again=run_again,
                 place=Steps(self.segment, fresh, engine_slots.store_answer_start).place,
-            ),
+            )
         )
 
     def _serve(self, frontend: Frontend) -> None:

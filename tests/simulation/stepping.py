@@ -12,7 +12,7 @@ from simulation.served import ROWS_AT_MOST, number_in, part_of_json, part_of_num
 
 from ringbatch.engine.models.model import Model, StepFunctions
 from ringbatch.engine.worker.join_limits import JoinLimits
-from ringbatch.engine.worker.runner_settings import RunnerSettings
+from ringbatch.engine.worker.runner_setup import RunnerSetup
 from ringbatch.engine.worker.steps_runner import LiveRow, StepsRunner
 from ringbatch.engine.worker.steps_worker import StepsWorker
 from ringbatch.engine.worker.tensor_codec import TensorCodec
@@ -265,11 +265,7 @@ class Stepping:
         most_cost, most_joining = self._kind.most_cost, self._kind.most_joining
         cost = self.cost if most_cost else None
         self.runner = StepsRunner(
-            loaded,
-            model.name,
-            slots,
-            clock_ns,
-            RunnerSettings(codec=codec, run_again=run_again),
+            RunnerSetup(loaded, model.name, slots, clock_ns, codec=codec, run_again=run_again),
             pause=pause,
             limits=JoinLimits(cost, most_cost=most_cost, most_joining=most_joining),
         )

@@ -1,13 +1,13 @@
-"""Settings of a `Runner`, made once by its caller and the same for each kind of runner."""
+"""Setup of a `Runner`: what runners of all kinds are given."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
+from ringbatch.engine.models.model import Model
 from ringbatch.engine.worker.codec import Codec, Place
 from ringbatch.engine.worker.cost_splitting import RunPlan
 from ringbatch.engine.worker.failure_detection import Failing
-from ringbatch.shm.engine_slots import Request
+from ringbatch.shm.engine_slots import EngineSlots, Request
 
 
 def _nothing(_number: int) -> None:
@@ -15,10 +15,16 @@ def _nothing(_number: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class RunnerSettings:
-    """Choices of a runner for the batches of its model.
+class RunnerSetup:
+    """Model of a runner, the slots of its requests, and choices for its batches.
+
+    By default batches may have any number of rows, and are in no chain.
 
     Attributes:
+        model: loaded.
+        name: of the model, for messages.
+        slots: answers for this worker.
+        clock_ns: the monotonic clock.
         batched: whether what the model takes and returns has a batch dimension; if it has none,
             every batch is one instance.
         sizes: the numbers of rows that the model is run with, ascending; none if every number is
@@ -31,6 +37,10 @@ class RunnerSettings:
         failing: counts the batches that the model fails entirely; None for a count of its own.
     """
 
+    model: Model
+    name: str
+    slots: EngineSlots
+    clock_ns: Callable[[], int]
     batched: bool = True
     sizes: Sequence[int] = ()
     codec: Codec | None = None
@@ -38,7 +48,3 @@ class RunnerSettings:
     place: Callable[[int], Place | None] = _nothing
     plan: Callable[[Sequence[Request]], RunPlan] | None = None
     failing: Failing | None = None
-
-
-USUAL: Final = RunnerSettings()
-"""Settings of a runner in no chain, whose batches may have any number of rows."""
