@@ -6,7 +6,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -20,6 +20,7 @@ from uvicorn_worker import UvicornWorker
 from ringbatch.frontend.access.recorder import Recorder, recording
 from ringbatch.frontend.access.sampling import AccessSettings
 from ringbatch.frontend.falcon.app import create_app
+from ringbatch.frontend.http.asgi import App
 from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http.connection_limit import at_most
 from ringbatch.frontend.http.fast_lane import FastLane
@@ -138,70 +139,29 @@ class FrontendWorker(UvicornWorker):  # type: ignore[misc]
         # What clients send is counted, not logged, at uvicorn's own word.
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
         options: FrontendOptions = self.wsgi
-        try:
-            security = Security(options.credentials, _PROTOCOLS[options.http2])
-            shared = SharedMemory(options.shared_memory_prefixes, options.max_request_bytes)
-            frontend = Frontend.open(options.segment, shared)
-        except StartupError as error:
-            log.error("a frontend cannot start: %s", error)
-            sys.exit(Arbiter.WORKER_BOOT_ERROR)
-        frontend.service.load_generators()
-        counters = frontend.lane.counters
-        security.failed_handshakes.count = partial(counters.add, LaneCounter.TLS_FAILED)
+        frontend, security = _opened(options)
         setproctitle(f"ringbatch: frontend {frontend.lane.index}")
         self._install_sigquit_handler()
-        config: Config = self.config
-        accounts = frontend.accounts(options.trusted_proxies, security.keys, options.highest)
+        service, keys = frontend.service, security.keys
+        accounts = frontend.accounts(options.trusted_proxies, keys, options.highest)
         budget = BodyBudget.of(options.max_request_bytes)
-        router = Router()
-        app = create_app(
-            frontend.service,
-            options.max_request_bytes,
-            compress_answers=options.compress_answers,
-            keys=security.keys,
-            budget=budget,
-            router=router,
-            settings=partial(frontend.service.settings, options.access.trace_sample),
-            cors_origins=options.cors_origins,
-            accounts=accounts,
-        )
-        config.app = app
-        passing = None
-        if options.pass_through is not None:
-            # Only here, because it needs a package that others do without.
-            from ringbatch.frontend.proxy.pass_through_app import with_pass_through
-
-            config.app = passing = with_pass_through(
-                app, router, frontend.service, options.pass_through, security.keys
+        try:
+            app, closings = await frontend.application(
+                options, keys, accounts, budget, heartbeat=self.notify
             )
-        mounted = None
-        if options.app is not None:
-            try:
-                mounted = Mounted(
-                    app, options.app, frontend.service, security.keys, options.own_paths, accounts
-                )
-                await mounted.start(self.notify)
-            except StartupError as error:
-                self.log.error("a frontend cannot start: %s", error)
-                sys.exit(Arbiter.WORKER_BOOT_ERROR)
-            config.app = mounted
+        except StartupError as error:
+            self.log.error("a frontend cannot start: %s", error)
+            sys.exit(Arbiter.WORKER_BOOT_ERROR)
         reports = LoadReports(frontend.segment, time.monotonic_ns)
-        recorder, writer = recording(options.access, frontend.service.engine, ROLE, reports)
+        recorder, writer = recording(options.access, service.engine, ROLE, reports)
         recorder.account_name = accounts.name
-        nobody = frontend.service.tallies.nobody[Protocol.HTTP]
         payloads = payload_recorder(options.keeping, recorder, frontend.lane)
-        config.app = TrackedApp(config.app, recorder, nobody, payloads)
+        config: Config = self.config
+        nobody = service.tallies.nobody[Protocol.HTTP]
+        config.app = TrackedApp(app, recorder, nobody, payloads)
         # A little less than Gunicorn's own limit, after which it kills.
         config.timeout_graceful_shutdown = options.drain_s * 0.9  # type: ignore[assignment]
-        heads = HeadReader(
-            options.fast_lane_bytes,
-            compress_answers=options.compress_answers,
-            keys=security.keys,
-            origins=frontend.service.origins,
-            cors_origins=options.cors_origins,
-            accounts=accounts,
-        )
-        service = frontend.service
+        heads = frontend.head_reader(options, keys, accounts)
         server = TickingServer(
             config,
             security,
@@ -223,16 +183,29 @@ class FrontendWorker(UvicornWorker):  # type: ignore[misc]
         # Gunicorn's own objects would be closed after the event loop has closed their sockets.
         # Their descriptors may belong to other files by then.
         await server.serve(sockets=[*(one.sock for one in self.sockets), *_shared(options.unix_fd)])
-        if passing is not None:
-            await passing.close()
-        if mounted is not None:
-            await mounted.close()
+        for close in closings:
+            await close()
         if payloads is not None:
             payloads.close()
         frontend.close()
         writer.close()
         if not server.started:
             sys.exit(Arbiter.WORKER_BOOT_ERROR)
+
+
+def _opened(options: FrontendOptions) -> tuple["Frontend", Security]:
+    """Attach a frontend and read its credentials; end the process if one of them is impossible."""
+    try:
+        security = Security(options.credentials, _PROTOCOLS[options.http2])
+        shared = SharedMemory(options.shared_memory_prefixes, options.max_request_bytes)
+        frontend = Frontend.open(options.segment, shared)
+    except StartupError as error:
+        log.error("a frontend cannot start: %s", error)
+        sys.exit(Arbiter.WORKER_BOOT_ERROR)
+    frontend.service.load_generators()
+    counters = frontend.lane.counters
+    security.failed_handshakes.count = partial(counters.add, LaneCounter.TLS_FAILED)
+    return frontend, security
 
 
 def _shared(descriptor: int | None) -> list[socket.socket]:
@@ -254,6 +227,71 @@ class Frontend(Attachment):
         segment = self.segment
         fair = segment.shares_fairly
         return Accounts(segment.identity, trusted_proxies, keys, highest=highest, on=fair)
+
+    async def application(
+        self,
+        options: FrontendOptions,
+        keys: ApiKeys | None,
+        accounts: Accounts,
+        budget: BodyBudget,
+        *,
+        heartbeat: Callable[[], None],
+    ) -> tuple[App, list[Callable[[], Awaitable[None]]]]:
+        """Start the ASGI application: ringbatch's own, or one that has it as a part.
+
+        Args:
+            options: of this process.
+            keys: API keys one of which a client must send; None to serve every client.
+            accounts: of clients.
+            budget: for the bodies that are gathered.
+            heartbeat: called once a second while the user's own application starts.
+
+        Returns:
+            The application, and what is to be called once its server has stopped.
+
+        Raises:
+            StartupError: the user's own application cannot start.
+        """
+        router = Router()
+        own = create_app(
+            self.service,
+            options.max_request_bytes,
+            compress_answers=options.compress_answers,
+            keys=keys,
+            budget=budget,
+            router=router,
+            settings=partial(self.service.settings, options.access.trace_sample),
+            cors_origins=options.cors_origins,
+            accounts=accounts,
+        )
+        app: App = own
+        closings: list[Callable[[], Awaitable[None]]] = []
+        if options.pass_through is not None:
+            # Only here, because it needs a package that others do without.
+            from ringbatch.frontend.proxy.pass_through_app import with_pass_through
+
+            app = passing = with_pass_through(own, router, self.service, options.pass_through, keys)
+            closings.append(passing.close)
+        if options.app is not None:
+            app = mounted = Mounted(
+                own, options.app, self.service, keys, options.own_paths, accounts
+            )
+            await mounted.start(heartbeat)
+            closings.append(mounted.close)
+        return app, closings
+
+    def head_reader(
+        self, options: FrontendOptions, keys: ApiKeys | None, accounts: Accounts
+    ) -> HeadReader:
+        """Return the reader of the heads of the fast lane's requests."""
+        return HeadReader(
+            options.fast_lane_bytes,
+            compress_answers=options.compress_answers,
+            keys=keys,
+            origins=self.service.origins,
+            cors_origins=options.cors_origins,
+            accounts=accounts,
+        )
 
     def settings(
         self,
