@@ -28,6 +28,7 @@ from ringbatch.engine.process.role_commands import (
     Drain,
     ReadTable,
     ReclaimWorker,
+    StartCollector,
     ToCollector,
 )
 from ringbatch.engine.process.role_events import StandingBy, WorkerHung, WorkerReclaimed
@@ -37,6 +38,7 @@ from ringbatch.shm.host.messages import Failed, Ready
 from ringbatch.shm.host.process import settle
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.spinning import where_cpus_allow
+from ringbatch.shm.wakeup import Wakeup
 
 SPIN_NS = 60_000
 """Longest spin at the doorbell: some twice the time to wake a process on another core of a virtual
@@ -62,6 +64,41 @@ def main() -> int:
     except StartupError as error:
         control.send(Failed(str(error)))
         return 1
+    deaths = _reported_deaths(control, segment, doorbell)
+    settle()
+    _wait_for_lock(control, segment)
+    stopping = process.stop_on_sigterm(doorbell.wake)
+    collector = Collector(
+        segment,
+        lambda lane: lanes[lane].wake(),
+        lambda worker: workers[worker].wake(),
+        end_worker=lambda number: control.send(WorkerHung(number)),
+        notify_supervisor=control.send,
+    )
+    limits, changed_limits = _account_limits(start, segment, doorbell)
+    collector.gate.set(limits)
+    collector.start(time.monotonic_ns())
+    control.send(Ready())
+    counters = Counters(segment.words, segment.layout.collector_counters())
+    loop = Loop(collector, doorbell, counters, where_cpus_allow(SPIN_NS))
+    while not stopping:
+        while not deaths.empty():
+            died = deaths.get()
+            explained = collector.worker_died(died.worker, time.monotonic_ns(), killed=died.killed)
+            control.send(WorkerReclaimed(died.worker, explained))
+        while not changed_limits.empty():
+            collector.gate.set(changed_limits.get())
+        loop.turn()
+    return 0
+
+
+def _reported_deaths(
+    control: ControlSocket, segment: Segment, doorbell: Wakeup
+) -> SimpleQueue[ReclaimWorker]:
+    """Return the queue of workers that have died, by the supervisor's messages from now on.
+
+    If the supervisor itself has died, this process ends.
+    """
     deaths: SimpleQueue[ReclaimWorker] = SimpleQueue()
 
     def on_message(message: ToCollector) -> None:
@@ -79,44 +116,33 @@ def main() -> int:
         os._exit(1)
 
     process.watch(control, TO_COLLECTOR, on_message, on_orphaned)
-    settle()
+    return deaths
+
+
+def _wait_for_lock(control: ControlSocket, segment: Segment) -> None:
+    """Stand by until this process has the collector's lock."""
     setproctitle("ringbatch: standby")
     control.send(StandingBy())
     segment.lock_collector()
     setproctitle("ringbatch: collector")
-    stopping = process.stop_on_sigterm(doorbell.wake)
-    collector = Collector(
-        segment,
-        lambda lane: lanes[lane].wake(),
-        lambda worker: workers[worker].wake(),
-        end_worker=lambda number: control.send(WorkerHung(number)),
-        notify_supervisor=control.send,
-    )
-    tables: SimpleQueue[LimitTable] = SimpleQueue()
 
-    def on_limits(table: LimitTable) -> None:
-        tables.put(table)
+
+def _account_limits(
+    start: StartCollector, segment: Segment, doorbell: Wakeup
+) -> tuple[LimitTable, SimpleQueue[LimitTable]]:
+    """Return the limits of accounts, and the queue of those that a changed file of keys sets."""
+    limits = LimitTable(start.account_limits)
+    changed: SimpleQueue[LimitTable] = SimpleQueue()
+
+    def on_change(table: LimitTable) -> None:
+        changed.put(table)
         doorbell.wake()
 
-    limits = LimitTable(start.account_limits)
     if start.api_keys:
         keys = KeyLimits(start.account_limits, Path(start.api_keys), segment.identity)
         limits = keys.look() or limits
-        keys.watch(on_limits)
-    collector.gate.set(limits)
-    collector.start(time.monotonic_ns())
-    control.send(Ready())
-    counters = Counters(segment.words, segment.layout.collector_counters())
-    loop = Loop(collector, doorbell, counters, where_cpus_allow(SPIN_NS))
-    while not stopping:
-        while not deaths.empty():
-            died = deaths.get()
-            explained = collector.worker_died(died.worker, time.monotonic_ns(), killed=died.killed)
-            control.send(WorkerReclaimed(died.worker, explained))
-        while not tables.empty():
-            collector.gate.set(tables.get())
-        loop.turn()
-    return 0
+        keys.watch(on_change)
+    return limits, changed
 
 
 if __name__ == "__main__":
