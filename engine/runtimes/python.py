@@ -88,11 +88,7 @@ def import_model(
     _check_arguments(path, name, main, inputs, own)
     ready = _ready(path, load, device, places if numbered else None)
     called = _with_context(main) if asks else main
-    found = getattr(parts, "cost", None)
-    cost = found if callable(found) and (in_steps or not inputs) else None
-    if cost is not None:
-        _check_kind(path, "cost", cost)
-        _check_arguments(path, "cost", cost, inputs, ())
+    cost = _cost(path, parts, inputs) if in_steps or not inputs else None
     if in_steps:
         resumes = _resumes(path, parts, inputs, outputs)
         steps = _step_functions(path, parts, called, resumes, places if numbered else None)
@@ -114,6 +110,16 @@ def import_model(
     if captured:
         raise StartupError(f"{path}: `cuda_graph` is True, so `on_device` must be as well")
     return model
+
+
+def _cost(path: Path, parts: Any, inputs: tuple[Tensor, ...]) -> Callable[..., Any] | None:
+    """Return the checked function `cost` of a model file; None if it has none."""
+    cost: Callable[..., Any] | None = getattr(parts, "cost", None)
+    if not callable(cost):
+        return None
+    _check_kind(path, "cost", cost)
+    _check_arguments(path, "cost", cost, inputs, ())
+    return cost
 
 
 def _flag(path: Path, parts: Any, name: str) -> bool:

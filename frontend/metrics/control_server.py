@@ -19,6 +19,7 @@ import uvloop
 from setproctitle import setproctitle
 from uvicorn.config import Config
 
+from ringbatch.frontend.http.asgi import App
 from ringbatch.frontend.http.connection_limit import at_most
 from ringbatch.frontend.http.server import TickingServer
 from ringbatch.frontend.load.agent_check import Agent
@@ -106,17 +107,40 @@ async def serve(
         from ringbatch.frontend.tracing.tracing import tracing_to
 
         tracing = tracing_to(trace_endpoint, segment, version)
+    app = create_control_app(
+        segment,
+        version,
+        subscribers,
+        security.keys,
+        tracing,
+        security.failed_handshakes,
+        payloads,
+        gpus.latest,
+    )
+    server = _server(app, security, subscribers)
+    settle()
+    asyncio.get_running_loop().call_soon(partial(supervisor.send, Ready()))
+    tasks = [essential_task("the beat", supervisor.beat())]
+    if listener is not None:
+        tasks.append(essential_task("the page", live.run()))
+    tracing_task = None if tracing is None else essential_task("tracing", tracing.run())
+    if agent_listener is not None:
+        agent = _agent(agent_listener, segment)
+        tasks.append(essential_task("the agent-check", agent.run()))
+    await server.serve(sockets=[] if listener is None else [listener])
+    if payloads is not None:
+        await payloads.finish()
+    if tracing is not None and tracing_task is not None:
+        tracing_task.cancel()
+        await tracing.finish()
+    for task in tasks:
+        task.cancel()
+
+
+def _server(app: App, security: Security, subscribers: Subscribers) -> ControlServer:
+    """Return the server of the control application, which holds few connections."""
     config = Config(
-        create_control_app(
-            segment,
-            version,
-            subscribers,
-            security.keys,
-            tracing,
-            security.failed_handshakes,
-            payloads,
-            gpus.latest,
-        ),
+        app,
         loop="none",
         lifespan="off",
         ws="none",
@@ -132,28 +156,17 @@ async def serve(
     config.http = at_most(  # type: ignore[assignment]
         MAX_CONNECTIONS, ControlConnection, state, partial(make_room, state.connections)
     )
-    settle()
-    asyncio.get_running_loop().call_soon(partial(supervisor.send, Ready()))
-    tasks = [essential_task("the beat", supervisor.beat())]
-    if listener is not None:
-        tasks.append(essential_task("the page", live.run()))
-    tracing_task = None if tracing is None else essential_task("tracing", tracing.run())
-    if agent_listener is not None:
-        reader = LoadReader(segment)
-        agent = Agent(
-            agent_listener,
-            serves=lambda: bool(segment.ready_ns),
-            load=lambda: reader.look(time.monotonic_ns()),
-        )
-        tasks.append(essential_task("the agent-check", agent.run()))
-    await server.serve(sockets=[] if listener is None else [listener])
-    if payloads is not None:
-        await payloads.finish()
-    if tracing is not None and tracing_task is not None:
-        tracing_task.cancel()
-        await tracing.finish()
-    for task in tasks:
-        task.cancel()
+    return server
+
+
+def _agent(listener: socket.socket, segment: Segment) -> Agent:
+    """Return HAProxy's agent-check for an engine."""
+    reader = LoadReader(segment)
+    return Agent(
+        listener,
+        serves=lambda: bool(segment.ready_ns),
+        load=lambda: reader.look(time.monotonic_ns()),
+    )
 
 
 def main(arguments: list[str] | None = None) -> int:
