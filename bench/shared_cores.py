@@ -162,7 +162,7 @@ class Bound:
             return decision
         own_ns = self._length_ns(model, model.queues.rows)
         first = sum(
-            bool(other.idle and other.queues.rows)
+            bool(other.roster.idle and other.queues.rows)
             and self._length_ns(other, other.queues.rows) < own_ns
             and self._free(other) > 0
             for other in self._collector._models.values()
@@ -173,7 +173,7 @@ class Bound:
         """Look at all models, since the end of any run lets each of them go on."""
         if self._policy.drops:
             for model in models.values():
-                if model.idle and self._free(model) > 0:
+                if model.roster.idle and self._free(model) > 0:
                     self._drop_late(model, now_ns)
         self._collector._agenda.add_all(models)
         self._serve_all(models, now_ns)

@@ -45,7 +45,7 @@ class Changeover:
         for model in gone:
             self.requeue_to_replacement(model, now_ns)
         for model in pool.models.values():
-            self._dispatcher.publish_backlog(model)
+            model.backlog_words.publish(model.backlog)
         pool.agenda.add_all(pool.models)
 
     def requeue_to_replacement(self, model: Model, now_ns: int) -> None:
@@ -64,7 +64,7 @@ class Changeover:
         The supervisor does not replace dead workers of these.
         """
         for model in self._pool.retiring:
-            if not model.ready and (model.queues.rows or model.retries):
+            if not model.roster.ready and (model.queues.rows or model.retries):
                 self.requeue_to_replacement(model, now_ns)
 
     def report_drained(self, *, acknowledged: bool) -> None:

@@ -107,7 +107,7 @@ class Collector:
         self._adopt(now_ns)
         for model in self._models.values():
             self._dispatcher.publish_initial_state(model)
-            self._dispatcher.publish_backlog(model)
+            model.backlog_words.publish(model.backlog)
         self._agenda.add_all(self._models)
 
     def step(self, now_ns: int) -> int | None:
@@ -217,7 +217,7 @@ class Collector:
         if worker.ready:
             worker.ready = False
             if not worker.leaving:
-                worker.model.remove_worker(worker)
+                worker.model.roster.remove(worker)
 
     def _follow(self, now_ns: int) -> None:
         """Take over what the supervisor has changed in the model table."""
@@ -331,7 +331,7 @@ class Collector:
                     self._worker_ready(worker, now_ns)
             elif (place := worker.find(first)) < 0:
                 if kind is ReportKind.MOST_ROWS:
-                    worker.model.list_place(worker)
+                    worker.model.roster.list_place(worker)
             elif kind is ReportKind.RUNS_AGAIN:
                 worker.next_ns = 0
                 self._dispatcher.arm_batch_timeout(worker, now_ns)
@@ -348,11 +348,11 @@ class Collector:
         if worker.leaving:
             return
         model = worker.model
-        model.add_worker(worker)
+        model.roster.add(worker)
         model.health.worker_ready(worker.number, now_ns)
         tried = cost_profile.read(self._segment, worker.number)
         model.learn(worker, tried, device_pace.read(self._segment, worker.number))
-        if model.spec.state == LOADING and model.ready == model.running:
+        if model.spec.state == LOADING and model.roster.ready == model.roster.running:
             self._notify_supervisor(EntryLoaded(model.spec.reference))
 
     def _batch_done(self, worker: Worker, place: int, report: Report, now_ns: int) -> None:
@@ -384,7 +384,7 @@ class Collector:
         if any(spent):
             shares = class_shares(requests, costs, run_ns) if priority == MIXED else ()
             model.counters.ran(ran, rows, spent, priority, shares)
-        model.mark_unavailable(worker)
+        model.roster.mark_unavailable(worker)
         if places:
             self._dispatcher.on_row_ended(worker, now_ns)
         elif worker.batches:
@@ -393,9 +393,9 @@ class Collector:
             self._limits.drop(worker.number)
             idles = not worker.ending and not worker.leaving
             if idles:
-                model.mark_idle(worker)
+                model.roster.mark_idle(worker)
             # Without a ready worker, nothing is left that could count as stuck.
-            if idles or not model.ready:
+            if idles or not model.roster.ready:
                 model.health.disarm_stuck()
         if kind is ReportKind.FAILED:
             model.counters.add(ModelCounter.FAILED)

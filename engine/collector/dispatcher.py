@@ -20,7 +20,7 @@ from ringbatch.engine.collector.models import Batch, InFlight, Model, Worker
 from ringbatch.engine.collector.queue import Queue
 from ringbatch.engine.collector.usage import SEVERAL
 from ringbatch.engine.ipc.messages import TOO_LATE, task_words
-from ringbatch.shm.account import EVERY_BIT, IDENTITY_MASK, MIXED, PriorityClass, common_class
+from ringbatch.shm.account import IDENTITY_MASK, MIXED, PriorityClass, common_class
 from ringbatch.shm.chain import step_in
 from ringbatch.shm.counters import ModelCounter
 from ringbatch.shm.engine_slots import BatchMark, EngineSlots, Request, columns
@@ -73,7 +73,7 @@ class Dispatcher:
         if isinstance(model, ChainModel):
             self._serve_chain(model, 0)
         else:
-            model.health.publish_worker_count(model.ready)
+            model.health.publish_worker_count(model.roster.ready)
 
     def serve_all(self, models: Mapping[int, Model], now_ns: int) -> None:
         """Serve the models on the agenda, and chains after the models of their steps.
@@ -102,11 +102,12 @@ class Dispatcher:
             model.counters.add(_REQUESTS, model.taken_requests)
             model.counters.add(_ROWS, model.taken_rows)
             model.taken_requests = model.taken_rows = 0
-        if not model.ready:
+        roster = model.roster
+        if not roster.ready:
             self._serve_without_worker(model, now_ns)
         until_ns = self._serve_retries(model, now_ns) if model.retries else None
         # In steps, requests that run again wait for a worker without rows: one is to become so.
-        empties = bool(model.spec.places and model.retries) and model.ready >= model.running
+        empties = bool(roster.places and model.retries) and roster.ready >= roster.running
         if model.queues.rows and not empties:
             waits_ns = self._serve_queues(model, now_ns)
             if until_ns is None or (waits_ns is not None and waits_ns < until_ns):
@@ -115,7 +116,7 @@ class Dispatcher:
             # Of requests that were cancelled.
             model.queues.overtaken.clear()
         self._update_backlog(model, now_ns)
-        rings = bool(model.idle) or model.wants_next
+        rings = bool(roster.idle) or model.wants_next
         next_ns = model.next_ns
         if next_ns is not None and now_ns >= next_ns:
             rings = True
@@ -145,7 +146,7 @@ class Dispatcher:
         if most_ns:
             model.since_ns, stands = standing(model.since_ns, queues.rows, now_ns)
             most_ns = max(most_ns, least_bound_ns(model.cycle_ns)) if stands else 0
-        if not model.ready:
+        if not model.roster.ready:
             model.health.publish_awaited(awaited=bool(queues.rows or model.retries))
         least_rows, account = 0, queues.word
         if account == SEVERAL:
@@ -153,7 +154,7 @@ class Dispatcher:
         backlog = model.expected(queues.rows, least_rows, account, most_ns)
         if backlog != model.backlog:
             model.backlog = backlog
-            self.publish_backlog(model)
+            model.backlog_words.publish(backlog)
 
     def pass_on(self, chain: ChainModel | None, requests: list[Request], now_ns: int) -> None:
         """Send the unanswered requests of a batch on to the next step of their chain.
@@ -191,24 +192,16 @@ class Dispatcher:
         if len(steps) == len(chain.steps):
             state = first([step.health.state for step in steps])
             # One that the load has left without a worker gets one when a request comes.
-            ready = min([step.ready or int(TABLE[step.health.state].ready) for step in steps])
-        if ready != chain.ready:
-            chain.ready = ready
+            ready = min([s.roster.ready or int(TABLE[s.health.state].ready) for s in steps])
+        if ready != chain.roster.ready:
+            chain.roster.ready = ready
             chain.health.publish_worker_count(ready)
         chain.health.publish_state(state)
         chain.health.as_worst([step.health for step in steps])
         backlog = together([step.backlog for step in steps])
         if chain.backlog != backlog:
             chain.backlog = backlog
-            self.publish_backlog(chain)
-
-    def publish_backlog(self, model: Model) -> None:
-        """Publish in the segment how long a request to a model would take."""
-        words = self._words
-        answer_ns, words[model.row_word], words[model.least_word], account, most_ns = model.backlog
-        words[model.account_word] = EVERY_BIT if account == SEVERAL else account
-        words[model.most_word] = most_ns
-        words[model.answer_word] = answer_ns
+            chain.backlog_words.publish(backlog)
 
     def _serve_retries(self, model: Model, now_ns: int) -> int | None:
         """Dispatch requests that run once more; return when the next one of the rest expires."""
@@ -225,15 +218,15 @@ class Dispatcher:
 
         If no worker can take a batch now, only deadlines matter.
         """
-        queues = model.queues
+        queues, idle = model.queues, model.roster.idle
         earliest_ns = queues.earliest_ns
         if earliest_ns is not None and earliest_ns <= now_ns:
             for request in queues.expire(now_ns):
                 self._drop_expired(model, request, now_ns)
         until_ns: int | None = None
-        while queues.rows and (model.idle or model.takes_next or model.next_ns is not None):
+        while queues.rows and (idle or model.takes_next or model.next_ns is not None):
             wait = self._close(model, queues.first(now_ns), now_ns)
-            if wait is not None and model.idle and len(queues) > 1:
+            if wait is not None and idle and len(queues) > 1:
                 wait = self._close_another(model, wait, now_ns)
             if wait is not None:
                 until_ns = wait.until_ns
@@ -282,7 +275,7 @@ class Dispatcher:
                 self._drop_expired(model, request, now_ns)
             if not queue.rows:
                 return None
-        idle = bool(model.idle) or model.next_ns is not None
+        idle = bool(model.roster.idle) or model.next_ns is not None
         pending = queue.pending(cap, others=len(queues) > 1, idle=idle)
         decision = self._decide(model, pending, now_ns)
         if isinstance(decision, Wait):
@@ -294,12 +287,13 @@ class Dispatcher:
 
     def _decide(self, model: Model, pending: Pending, now_ns: int) -> Reason | Wait:
         """Return the reason to close a batch of a model's waiting requests now, or the wait."""
-        idle_workers = len(model.idle)
-        if model.spec.places and pending.retry:
+        roster = model.roster
+        idle_workers = len(roster.idle)
+        if roster.places and pending.retry:
             # One of these may kill the worker.
-            idle_workers = len([worker for worker in model.idle if not worker.batches])
+            idle_workers = len([worker for worker in roster.idle if not worker.batches])
         # Where another worker is free or soon will be, those who come back are for that one.
-        lingers = model.lingering.watching and idle_workers == model.ready == 1
+        lingers = model.lingering.watching and idle_workers == roster.ready == 1
         decision = decide(
             pending,
             now_ns,
@@ -325,9 +319,10 @@ class Dispatcher:
         If more requests wait than it takes, a remote worker helps all that are behind it.
         """
         crowded = pending.others or pending.rows > model.policy.max_batch_size
-        if not model.idle[-1].remote or pending.retry or crowded:
+        roster = model.roster
+        if not roster.idle[-1].remote or pending.retry or crowded:
             return None
-        return hold_until(now_ns, [w.began_ns for w in model.busy if not w.remote], times)
+        return hold_until(now_ns, [w.began_ns for w in roster.busy if not w.remote], times)
 
     def _dispatch(self, model: Model, requests: list[Request], reason: Reason, now_ns: int) -> None:
         """Give a batch to a worker, one that is idle before one that is busy."""
@@ -342,8 +337,8 @@ class Dispatcher:
         row_count = sum(rows)
         mark = unchecked_tuple(BatchMark, (self.next_batch, row_count, reason, now_ns, 0, 0, 0, 0))
         self.next_batch += 1
-        idle = bool(model.idle)
-        worker = model.take_idle() if idle else model.take_busy()
+        idle = bool(model.roster.idle)
+        worker = model.roster.take_idle() if idle else model.take_busy()
         # Usual are accounts of weight 1, and requests of class normal.
         priority = _NORMAL if max(accounts) <= IDENTITY_MASK else common_class(accounts)
         divides = self._gate.on or priority == MIXED
@@ -409,14 +404,14 @@ class Dispatcher:
         """Arm the batch timeout: a worker begins a run of its batch."""
         model = worker.model
         self.limits.put(worker.number, now_ns + model.spec.batch_timeout_ns)
-        if not model.idle:
+        if not model.roster.idle:
             model.health.arm_stuck(now_ns, model.cycle_ns, model.spec.batch_timeout_ns)
 
     def on_batch_started(self, worker: Worker, now_ns: int) -> None:
         """Record that a worker begins with the first batch that it holds."""
         worker.began_ns = now_ns
         if not worker.ending and not worker.leaving:
-            worker.model.busy.append(worker)
+            worker.model.roster.busy.append(worker)
         if worker.lead_ns:
             worker.model.expect_end(worker)
         self.arm_batch_timeout(worker, now_ns)
@@ -427,21 +422,21 @@ class Dispatcher:
         A worker that hangs gets no more time by what joins it.
         """
         model = worker.model
-        model.list_place(worker)
+        model.roster.list_place(worker)
         if len(worker.batches) == 1:
             self.arm_batch_timeout(worker, now_ns)
-        elif not model.idle:
+        elif not model.roster.idle:
             model.health.arm_stuck(now_ns, model.cycle_ns, model.spec.batch_timeout_ns)
 
     def on_row_ended(self, worker: Worker, now_ns: int) -> None:
         """Record that a worker of a model in steps has one batch less."""
         model = worker.model
-        model.list_place(worker)
+        model.roster.list_place(worker)
         if worker.batches:
             self.arm_batch_timeout(worker, now_ns)
         else:
             self.limits.drop(worker.number)
-        if model.idle or not model.ready:
+        if model.roster.idle or not model.roster.ready:
             model.health.disarm_stuck()
 
     def fail(

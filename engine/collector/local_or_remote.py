@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ringbatch.engine.collector.batch_time_average import Departures
+from ringbatch.shm.model_spec import ModelSpec
 
 
 @dataclass(slots=True)
@@ -41,6 +42,11 @@ class LocalRemoteTimes:
         else:
             departures, average_ns = self.local_departures, self.local_ns
             self.local_ns = departures.followed(average_ns, cycle_ns, began_ns, now_ns)
+
+
+def has_both(spec: ModelSpec) -> bool:
+    """Return whether a model has local and remote workers."""
+    return 0 < len(spec.remote) < len(spec.workers)
 
 
 def hold_until(now_ns: int, began_ns: Iterable[int], times: LocalRemoteTimes) -> int | None:

@@ -11,12 +11,13 @@ from functools import partial
 from typing import Final
 
 from ringbatch.engine.collector.agenda import Agenda
+from ringbatch.engine.collector.backlog_words import BacklogWords
 from ringbatch.engine.collector.batching import Policy, bounded
 from ringbatch.engine.collector.chain_model import ChainModel
 from ringbatch.engine.collector.grouping import Grouping
 from ringbatch.engine.collector.health import ModelHealth
-from ringbatch.engine.collector.local_or_remote import LocalRemoteTimes
-from ringbatch.engine.collector.models import InFlight, Model, Worker, has_both
+from ringbatch.engine.collector.local_or_remote import LocalRemoteTimes, has_both
+from ringbatch.engine.collector.models import InFlight, Model, Roster, Worker
 from ringbatch.engine.collector.queues import Queues
 from ringbatch.shm.chain import reference_in
 from ringbatch.shm.descriptors import (
@@ -24,7 +25,6 @@ from ringbatch.shm.descriptors import (
     TASK_WORDS,
     HeaderWords,
     LaneWords,
-    ModelWords,
     WorkerWords,
 )
 from ringbatch.shm.memory_order import load_acquire
@@ -91,7 +91,7 @@ class ModelPool:
         The supervisor wakes no process when it publishes the state of their workers.
         """
         self.look_ns = now_ns + LOOK_NS
-        self.agenda.add_all([r for r, model in self.models.items() if not model.ready])
+        self.agenda.add_all([r for r, model in self.models.items() if not model.roster.ready])
 
     def follow(self, now_ns: int) -> list[Model]:
         """Take over the table that holds now; the models that are no longer in it."""
@@ -129,7 +129,7 @@ class ModelPool:
                     self.replaced.append(worker)
             elif worker.places:
                 # There may be more of them now, or fewer.
-                worker.model.list_place(worker)
+                worker.model.roster.list_place(worker)
         for number in sorted(holders.keys() - self.workers.keys()):
             self.workers[number] = self._new_worker(number, holders[number])
         retiring = [model for model in self.models.values() if model.retiring]
@@ -219,7 +219,7 @@ class ModelPool:
             worker.leaving = True
             self.leaving.append(worker)
             if worker.ready:
-                worker.model.remove_worker(worker)
+                worker.model.roster.remove(worker)
 
     def _new_worker(self, number: int, model: Model) -> Worker:
         layout, words = self._segment.layout, self._segment.words
@@ -247,8 +247,9 @@ def _new_model(
     in_flight: InFlight,
     now_ns: int,
 ) -> Model:
-    words, layout = segment.words, segment.layout
+    words, first = segment.words, segment.layout.model(spec.index)
     grouping = Grouping(spec, segment.memory)
+    health = ModelHealth(words, first, spec.workers, now_ns)
     kind = Model if spec.chain is None else ChainModel
     return kind(
         spec,
@@ -259,14 +260,10 @@ def _new_model(
         spec.cap,
         grouping,
         Queues(grouping.fitting, grouping.share) if grouping.bounded else Queues(),
-        ModelHealth(words, layout.model(spec.index), spec.workers, now_ns),
-        layout.model(spec.index) + ModelWords.ANSWER_NS,
-        layout.model(spec.index) + ModelWords.ROW_NS,
-        layout.model(spec.index) + ModelWords.LEAST_NS,
-        layout.model(spec.index) + ModelWords.ACCOUNT,
-        layout.model(spec.index) + ModelWords.MOST_NS,
+        health,
+        Roster(health, spec.running, spec.places),
+        BacklogWords(words, first),
         in_flight,
-        running=spec.running,
         local_remote_times=LocalRemoteTimes() if has_both(spec) else None,
     )
 

@@ -6,13 +6,14 @@ from typing import Final, NamedTuple
 
 from ringbatch.engine.collector.agenda import Agenda
 from ringbatch.engine.collector.backlog import NOTHING, Backlog, estimate
+from ringbatch.engine.collector.backlog_words import BacklogWords
 from ringbatch.engine.collector.batch_time_average import FAR, SHARE, Departures
 from ringbatch.engine.collector.batching import Policy, bounded
 from ringbatch.engine.collector.cost_estimate import costs_ns, full_batch_ns
 from ringbatch.engine.collector.grouping import Grouping
 from ringbatch.engine.collector.health import ModelHealth
 from ringbatch.engine.collector.lingering import Lingering
-from ringbatch.engine.collector.local_or_remote import LocalRemoteTimes
+from ringbatch.engine.collector.local_or_remote import LocalRemoteTimes, has_both
 from ringbatch.engine.collector.queue import Key
 from ringbatch.engine.collector.queues import Queues
 from ringbatch.engine.collector.retries import RetryQueue
@@ -149,172 +150,40 @@ class Worker:
 
 
 @dataclass(slots=True, eq=False)
-class Model:
-    """Model as the collector knows it: an entry of the model table, with its queues and workers.
+class Roster:
+    """Workers of a model by what they do: wait for a batch, run one, or wait as spares.
 
     Attributes:
-        spec: the entry.
-        reference: of the entry.
-        agenda: gets the model when its state changes.
-        policy: how its batches are formed.
-        counters: its block.
-        most_rows: of any request; frontends may still cut by a larger limit of before.
-        grouping: which of its requests may share a batch.
-        queues: the requests that wait.
-        health: says in the segment how its workers are.
-        retries: what runs once more, before anything that has not run yet.
-        lingering: whether its clients come back at once, and a batch waits for them.
-        local_remote_times: of its batches; None if it does not have both kinds of workers.
-        size_times: of its batches; None if no worker wants its next batch before the end of one.
+        health: says in the segment how many run batches.
+        running: how many of them the model's entry wants.
+        places: rows of a model in steps that each runs at once; 0 for any other model.
+        ready: how many run batches now, or could.
         idle: workers without a batch, those elsewhere in front. Of a model in steps, the workers
             with a free place.
-        spares: workers that are ready and wait for the death of another.
         busy: workers with one batch, the one that began first in front.
-        ready: how many workers run batches now, or could.
-        running: how many of them the entry wants.
-        service_ns: the time that a batch leaves for its run before a deadline; before the first
-            report, what warm-up took.
-        cycle_ns: recent time from dispatch to report; before the first report, the time of warm-up.
-        reserve: gives `service_ns`.
-        departures: of its batches from `cycle_ns`.
-        backlog: as it was published last.
-        answer_word: where its time to an answer stands.
-        row_word: where its time for every instance stands.
-        least_word: where the least time to an answer stands.
-        account_word: where the account of all that waits stands.
-        most_word: where the longest time to an answer that is allowed stands.
+        spares: workers that are ready and wait for the death of another.
         row_places: of one worker of a model in steps, as the one that was listed last has them.
-        since_ns: since when its queue has not been empty; 0 if it is, or may be for ever.
-        in_flight: the requests of all models, shared with the pool.
-        taken_requests: requests taken in since they were last counted.
-        taken_rows: instances in them.
-        until_ns: the instant of the next look without a change, as the agenda has it.
-        rings: whether its requests wake the collector, as the agenda has it.
-        chains: references of the chains that have it as a step.
-        drained: whether the supervisor knows that nothing of it is left.
     """
 
-    spec: ModelSpec
-    reference: int
-    agenda: Agenda
-    policy: Policy
-    counters: ModelCounters
-    most_rows: int
-    grouping: Grouping
-    queues: Queues
     health: ModelHealth
-    answer_word: int
-    row_word: int
-    least_word: int
-    account_word: int
-    most_word: int
-    in_flight: InFlight
-    retries: RetryQueue = field(default_factory=RetryQueue)
-    lingering: Lingering = field(default_factory=Lingering)
-    local_remote_times: LocalRemoteTimes | None = None
-    size_times: SizeTimes | None = None
+    running: int
+    places: int
+    ready: int = 0
     idle: list[Worker] = field(default_factory=list)
     busy: list[Worker] = field(default_factory=list)
     spares: list[Worker] = field(default_factory=list)
-    ready: int = 0
-    running: int = 0
-    service_ns: int = 0
-    cycle_ns: int = 0
-    reserve: RunReserve = field(default_factory=RunReserve)
-    departures: Departures = field(default_factory=Departures)
-    backlog: Backlog = NOTHING
-    taken_requests: int = 0
-    taken_rows: int = 0
-    until_ns: int | None = None
-    rings: bool = False
-    chains: tuple[int, ...] = ()
-    drained: bool = False
     row_places: int = 0
-    since_ns: int = 0
 
-    @property
-    def retiring(self) -> bool:
-        """True if it gets no new requests."""
-        return self.spec.state == RETIRING
-
-    def adjust(self, spec: ModelSpec) -> None:
-        """Take over an entry that says something new of the same model."""
-        self.spec = spec
-        self.most_rows = max(self.most_rows, spec.cap)
-        self.policy = bounded(self.policy, spec)
-        self.health.set_workers(spec.workers)
-        if has_both(spec) != (self.local_remote_times is not None):
-            self.local_remote_times = LocalRemoteTimes() if has_both(spec) else None
-        self.running = spec.running
-        surplus = max(self.ready - self.running, 0)
+    def adjust(self, running: int, places: int) -> None:
+        """Take over what the model's entry wants now."""
+        self.running, self.places = running, places
+        surplus = max(self.ready - running, 0)
         for worker in self.idle[::-1][:surplus]:
             self.idle.remove(worker)
             self.mark_idle(worker)
         self._fill_up()
 
-    def take_in(
-        self, key: Key, requests: Sequence[Request], rows: int, earliest_ns: int, account: int
-    ) -> None:
-        """Queue requests that are in `in_flight`; the arguments are those of `Queues.extend`."""
-        self.agenda.add(self.reference)
-        self.queues.extend(key, requests, rows, earliest_ns, account)
-        if self.lingering.watching:
-            self.lingering.came(requests)
-        self.taken_requests += len(requests)
-        self.taken_rows += rows
-
-    def place(self, key: Key | None) -> Place:
-        """Return the place of requests with a key."""
-        return unchecked_tuple(Place, (self, key))
-
-    def remove(self, key: Key | None, ref: int) -> Request | None:
-        """Remove and return a request, by the key of its `Place`; None if it does not wait."""
-        self.agenda.add(self.reference)
-        return self.retries.remove(ref) if key is None else self.queues.remove(key, ref)
-
-    def expected(
-        self, rows: int, least_rows: int = 0, account: int = NOBODY, most_ns: int = 0
-    ) -> Backlog:
-        """Return the backlog if so many instances wait; the arguments are those of `estimate`."""
-        ready, idle = self.ready, len(self.idle)
-        if self.spec.places:
-            # A place is to a model in steps what a worker is to any other.
-            free = sum([worker.free_places for worker in self.idle])
-            every = (self.row_places or self.spec.places) * ready
-            return estimate(
-                rows, 1, min(free, every), every, self.cycle_ns, 0, least_rows, account, most_ns
-            )
-        return estimate(
-            rows,
-            self.policy.max_batch_size,
-            idle,
-            ready,
-            self.cycle_ns,
-            ready - idle - len(self.busy),
-            least_rows,
-            account,
-            most_ns,
-        )
-
-    def turned_away(self, rows: int) -> None:
-        """Count a request that is refused.
-
-        It counts as well as an arrival: further parts, of which it may be one, are subtracted from
-        these.
-        """
-        self.agenda.add(self.reference)
-        self.taken_requests += 1
-        self.taken_rows += rows
-
-    def run_again(self, groups: Iterable[list[Request]]) -> None:
-        """Queue groups of requests for another run; no group is empty."""
-        self.agenda.add(self.reference)
-        place = self.place(None)
-        for group in groups:
-            self.retries.add([group])
-            self.in_flight.update(dict.fromkeys([request.ref for request in group], place))
-
-    def add_worker(self, worker: Worker) -> None:
+    def add(self, worker: Worker) -> None:
         """Add a worker that has loaded the model."""
         self._count(self.ready + 1)
         if worker.has_place:
@@ -333,7 +202,7 @@ class Model:
         else:
             self._wait(worker)
 
-    def remove_worker(self, worker: Worker) -> None:
+    def remove(self, worker: Worker) -> None:
         """Remove a worker that was ready; a spare goes on in its place."""
         if worker in self.spares:
             self.spares.remove(worker)
@@ -364,7 +233,7 @@ class Model:
         In steps it is one without rows, which alone may get what runs again; or else the one with
         most free places.
         """
-        if not self.spec.places:
+        if not self.places:
             return self.idle.pop()
         worker = max(self.idle, key=_emptiness)
         self.idle.remove(worker)
@@ -384,6 +253,141 @@ class Model:
             if worker in workers:
                 workers.remove(worker)
 
+
+@dataclass(slots=True, eq=False)
+class Model:
+    """Model as the collector knows it: an entry of the model table, with its queues and workers.
+
+    Attributes:
+        spec: the entry.
+        reference: of the entry.
+        agenda: gets the model when its state changes.
+        policy: how its batches are formed.
+        counters: its block.
+        most_rows: of any request; frontends may still cut by a larger limit of before.
+        grouping: which of its requests may share a batch.
+        queues: the requests that wait.
+        health: says in the segment how its workers are.
+        roster: its workers, by what they do.
+        retries: what runs once more, before anything that has not run yet.
+        lingering: whether its clients come back at once, and a batch waits for them.
+        local_remote_times: of its batches; None if it does not have both kinds of workers.
+        size_times: of its batches; None if no worker wants its next batch before the end of one.
+        service_ns: the time that a batch leaves for its run before a deadline; before the first
+            report, what warm-up took.
+        cycle_ns: recent time from dispatch to report; before the first report, the time of warm-up.
+        reserve: gives `service_ns`.
+        departures: of its batches from `cycle_ns`.
+        backlog_words: where frontends read its backlog.
+        backlog: as it was published last.
+        since_ns: since when its queue has not been empty; 0 if it is, or may be for ever.
+        in_flight: the requests of all models, shared with the pool.
+        taken_requests: requests taken in since they were last counted.
+        taken_rows: instances in them.
+        until_ns: the instant of the next look without a change, as the agenda has it.
+        rings: whether its requests wake the collector, as the agenda has it.
+        chains: references of the chains that have it as a step.
+        drained: whether the supervisor knows that nothing of it is left.
+    """
+
+    spec: ModelSpec
+    reference: int
+    agenda: Agenda
+    policy: Policy
+    counters: ModelCounters
+    most_rows: int
+    grouping: Grouping
+    queues: Queues
+    health: ModelHealth
+    roster: Roster
+    backlog_words: BacklogWords
+    in_flight: InFlight
+    retries: RetryQueue = field(default_factory=RetryQueue)
+    lingering: Lingering = field(default_factory=Lingering)
+    local_remote_times: LocalRemoteTimes | None = None
+    size_times: SizeTimes | None = None
+    service_ns: int = 0
+    cycle_ns: int = 0
+    reserve: RunReserve = field(default_factory=RunReserve)
+    departures: Departures = field(default_factory=Departures)
+    backlog: Backlog = NOTHING
+    taken_requests: int = 0
+    taken_rows: int = 0
+    until_ns: int | None = None
+    rings: bool = False
+    chains: tuple[int, ...] = ()
+    drained: bool = False
+    since_ns: int = 0
+
+    @property
+    def retiring(self) -> bool:
+        """True if it gets no new requests."""
+        return self.spec.state == RETIRING
+
+    def adjust(self, spec: ModelSpec) -> None:
+        """Take over an entry that says something new of the same model."""
+        self.spec = spec
+        self.most_rows = max(self.most_rows, spec.cap)
+        self.policy = bounded(self.policy, spec)
+        self.health.set_workers(spec.workers)
+        if has_both(spec) != (self.local_remote_times is not None):
+            self.local_remote_times = LocalRemoteTimes() if has_both(spec) else None
+        self.roster.adjust(spec.running, spec.places)
+
+    def take_in(
+        self, key: Key, requests: Sequence[Request], rows: int, earliest_ns: int, account: int
+    ) -> None:
+        """Queue requests that are in `in_flight`; the arguments are those of `Queues.extend`."""
+        self.agenda.add(self.reference)
+        self.queues.extend(key, requests, rows, earliest_ns, account)
+        if self.lingering.watching:
+            self.lingering.came(requests)
+        self.taken_requests += len(requests)
+        self.taken_rows += rows
+
+    def place(self, key: Key | None) -> Place:
+        """Return the place of requests with a key."""
+        return unchecked_tuple(Place, (self, key))
+
+    def remove(self, key: Key | None, ref: int) -> Request | None:
+        """Remove and return a request, by the key of its `Place`; None if it does not wait."""
+        self.agenda.add(self.reference)
+        return self.retries.remove(ref) if key is None else self.queues.remove(key, ref)
+
+    def expected(
+        self, rows: int, least_rows: int = 0, account: int = NOBODY, most_ns: int = 0
+    ) -> Backlog:
+        """Return the backlog if so many instances wait; the arguments are those of `estimate`."""
+        roster, size = self.roster, self.policy.max_batch_size
+        ready, idle = roster.ready, len(roster.idle)
+        behind = ready - idle - len(roster.busy)
+        if roster.places:
+            # A place is to a model in steps what a worker is to any other.
+            ready *= roster.row_places or roster.places
+            idle = min(sum([worker.free_places for worker in roster.idle]), ready)
+            size, behind = 1, 0
+        return estimate(
+            rows, size, idle, ready, self.cycle_ns, behind, least_rows, account, most_ns
+        )
+
+    def turned_away(self, rows: int) -> None:
+        """Count a request that is refused.
+
+        It counts as well as an arrival: further parts, of which it may be one, are subtracted from
+        these.
+        """
+        self.agenda.add(self.reference)
+        self.taken_requests += 1
+        self.taken_rows += rows
+
+    def run_again(self, groups: Iterable[list[Request]]) -> None:
+        """Queue groups of requests for another run; no group is empty."""
+        self.agenda.add(self.reference)
+        place = self.place(None)
+        for group in groups:
+            self.retries.add([group])
+            self.in_flight.update(dict.fromkeys([request.ref for request in group], place))
+
     @property
     def takes_next(self) -> bool:
         """True if its worker, busy and the only one, may be given a batch to run next.
@@ -391,12 +395,13 @@ class Model:
         A full one loses nothing by it: it cannot grow, and no other worker could be free sooner.
         The worker leaves out requests that are given up meanwhile.
         """
+        busy = self.roster.busy
         return (
-            bool(self.busy)
-            and self.ready == 1
+            bool(busy)
+            and self.roster.ready == 1
             and not self.retries
             and 0 < self.cycle_ns <= NEXT_UP_TO_NS
-            and (not self.busy[0].lead_ns or self.busy[0].next_ns > 0)
+            and (not busy[0].lead_ns or busy[0].next_ns > 0)
         )
 
     @property
@@ -405,18 +410,19 @@ class Model:
 
         A lone worker takes none early if its clients come back, and to wait for them pays.
         """
-        if self.size_times is None or self.idle or self.retries:
+        if self.size_times is None or self.roster.idle or self.retries:
             return None
-        if self.ready == 1 and self.lingering.pays:
+        if self.roster.ready == 1 and self.lingering.pays:
             return None
-        return min([worker.next_ns for worker in self.busy if worker.next_ns], default=None)
+        return min([worker.next_ns for worker in self.roster.busy if worker.next_ns], default=None)
 
     def take_busy(self) -> Worker:
         """Remove and return the busy worker that the next batch goes to."""
+        busy = self.roster.busy
         if self.size_times is None:
-            return self.busy.pop(0)
-        worker = min(self.busy, key=_next_first)
-        self.busy.remove(worker)
+            return busy.pop(0)
+        worker = min(busy, key=_next_first)
+        busy.remove(worker)
         return worker
 
     def expect_end(self, worker: Worker) -> None:
@@ -460,7 +466,7 @@ class Model:
         else:
             average_ns += (cycle_ns - average_ns) // SHARE
         self.cycle_ns = average_ns
-        self.service_ns = self.reserve.ran(cycle_ns, average_ns, now_ns, self.ready)
+        self.service_ns = self.reserve.ran(cycle_ns, average_ns, now_ns, self.roster.ready)
         if (sides := self.local_remote_times) is not None:
             sides.ran(cycle_ns, began_ns, now_ns, remote=worker.remote)
         if self.size_times is not None:
@@ -486,8 +492,3 @@ def _next_first(worker: Worker) -> tuple[bool, int]:
 
 def _emptiness(worker: Worker) -> tuple[bool, int]:
     return not worker.batches, worker.free_places
-
-
-def has_both(spec: ModelSpec) -> bool:
-    """Return whether a model has local and remote workers."""
-    return 0 < len(spec.remote) < len(spec.workers)

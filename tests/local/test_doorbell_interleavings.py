@@ -218,7 +218,7 @@ class LooksFirst(Collector):
     def prepare_to_sleep(self) -> bool:
         if self.has_news():
             return False
-        self.rung_for_requests = any(model.idle for model in self._models.values())
+        self.rung_for_requests = any(model.roster.idle for model in self._models.values())
         self._words[HeaderWords.RING_COLLECTOR] = self.rung_for_requests
         fence()
         return True

@@ -201,7 +201,7 @@ def test_the_time_that_a_row_would_take_counts_places_by_costs() -> None:
     harness.finish()
     (model,) = harness.collector._models.values()
     assert model.cycle_ns
-    assert (model.row_places, model.spec.places) == (1, 8)
+    assert (model.roster.row_places, model.spec.places) == (1, 8)
     assert model.expected(8) == estimate(8, 1, 1, 1, model.cycle_ns, 0, 0, NOBODY, 0)
 
 

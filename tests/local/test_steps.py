@@ -452,12 +452,12 @@ def test_places_change_while_rows_are_live() -> None:
 def test_a_spare_stays_a_spare_when_the_table_changes() -> None:
     harness = StepsHarness(in_steps(places=2, workers=(0, 1), spares=1))
     spare = harness.collector._workers[1]
-    assert spare in spare.model.spares
+    assert spare in spare.model.roster.spares
     harness.segment.model_table.publish((replace(harness.entry, timeout_ns=1 << 60),))
     slots = [harness.send(2) for _ in range(3)]
     harness.finish()
     assert [harness.seen[slot] for slot in slots] == [[0, 1]] * 3
-    assert spare in spare.model.spares
+    assert spare in spare.model.roster.spares
     assert harness.models[1].steps == []
 
 

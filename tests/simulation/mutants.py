@@ -255,7 +255,7 @@ MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
         Collector, "_adopt_slots", "self._slots.repeat(ref)", "pass"
     ),
     "a collector leaves the estimate of the one before": Mutant(
-        Collector, "start", "self._dispatcher.publish_backlog(model)", "pass"
+        Collector, "start", "model.backlog_words.publish(model.backlog)", "pass"
     ),
     "a hung worker's batch is taken back before its death": Mutant(
         Collector,

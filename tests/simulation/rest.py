@@ -111,7 +111,7 @@ def _check_collectors_sleep(engine: Engine) -> None:
         return
     assert not collector._reports.inbox.has_items, "the collector sleeps on a report"
     asked = collector._submissions.has_items
-    idle = any(model.idle for model in collector._models.values())
+    idle = any(model.roster.idle for model in collector._models.values())
     assert not (asked and idle), "the collector sleeps on requests while a worker is idle"
     for model in collector._models.values():
         _check_turns(model.queues)
@@ -119,7 +119,7 @@ def _check_collectors_sleep(engine: Engine) -> None:
         if model.spec.places:
             check_places(collector, model)
         else:
-            assert not (model.idle and (eager or model.retries)), (
+            assert not (model.roster.idle and (eager or model.retries)), (
                 f"requests of model {model.spec.name} wait while a worker is idle"
             )
         refused = refuses(_state(engine, model.spec)) and not model.retiring

@@ -52,7 +52,8 @@ def check_places(collector: Collector, model: Model) -> None:
     Those that run again wait for a worker without any row, and all others for these.
     """
     workers = [worker for worker in collector._workers.values() if worker.model is model]
-    able = [w for w in workers if w.ready and not (w.ending or w.leaving or w in model.spares)]
+    spares = model.roster.spares
+    able = [w for w in workers if w.ready and not (w.ending or w.leaving or w in spares)]
     empty = [worker for worker in able if not worker.batches]
     assert not (empty and model.retries), f"what runs again waits beside {len(empty)} empty workers"
     if model.retries or not model.queues:
@@ -74,4 +75,4 @@ def check_all_have_ended(engine: Engine) -> None:
         assert not stepping.runner.held, f"worker {number} has rows"
         worker = engine.collector._workers[number]
         assert not worker.batches, f"worker {number} is to hold {worker.batches}"
-        assert worker in worker.model.idle, f"worker {number} has no free place"
+        assert worker in worker.model.roster.idle, f"worker {number} has no free place"

@@ -103,7 +103,7 @@ STEPS_MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
     ),
     HELD_TWICE: Mutant(takeover, "_together", "if ref not in in_ring", "if True"),
     "a retried row goes to a worker with live rows": Mutant(
-        Dispatcher, "_decide", "if model.spec.places and pending.retry:", "if False:"
+        Dispatcher, "_decide", "if roster.places and pending.retry:", "if False:"
     ),
     "rows join others that run again": Mutant(
         models.Worker, "has_place", "self.batches[0].mark.reason is Reason.RETRY", "False"
@@ -115,9 +115,9 @@ STEPS_MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
         "1",
     ),
     "a freed place is not given out again": Mutant(
-        models.Model, "list_place", "if worker.has_place:", "if not worker.batches:"
+        models.Roster, "list_place", "if worker.has_place:", "if not worker.batches:"
     ),
-    PLACES_STAY: Mutant(ModelPool, "follow", "worker.model.list_place(worker)", "pass"),
+    PLACES_STAY: Mutant(ModelPool, "follow", "worker.model.roster.list_place(worker)", "pass"),
     "there are more rows than places": Mutant(
         models.Worker, "has_place", "self.free_places > 0", "self.free_places >= 0"
     ),
