@@ -47,7 +47,7 @@ class SpinPolicy:
 
 
 class SpinningWaiter:
-    """A doorbell whose waiter watches it before it sleeps, where rings usually come soon.
+    """Waiter at a doorbell that watches it before it sleeps, if rings usually come soon.
 
     Args:
         doorbell: the waiter's.
@@ -62,16 +62,16 @@ class SpinningWaiter:
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._doorbell = doorbell
-        self._patience = SpinPolicy(limit_ns)
+        self._policy = SpinPolicy(limit_ns)
         self._clock_ns = clock_ns
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """As `Wakeup.wait`; what is watched before counts for nothing of the timeout."""
+        """Wait as `Wakeup.wait` does; the timeout begins after the time of watching."""
         began_ns = self._clock_ns()
-        if self._patience.pays:
-            until_ns = began_ns + self._patience.limit_ns
+        if self._policy.pays:
+            until_ns = began_ns + self._policy.limit_ns
             while not self._doorbell.rung and self._clock_ns() < until_ns:
                 pass
         rung = self._doorbell.wait(timeout_s)
-        self._patience.learn(self._clock_ns() - began_ns)
+        self._policy.learn(self._clock_ns() - began_ns)
         return rung

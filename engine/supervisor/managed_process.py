@@ -80,7 +80,7 @@ class ManagedProcess:
         ready_ns: since when the present one is ready; 0 while it is not.
         restart_ns: when to start the next one; None if nothing is planned.
         limit_ns: when the present step has taken too long; None without a limit.
-        at: the message for that case.
+        overdue_text: the message for that case.
         kill_ns: when to kill the present process; None if nothing is planned.
         signature: inputs and outputs of the model, once a worker has reported them.
         error: the reason that the process gave for its end.
@@ -112,7 +112,7 @@ class ManagedProcess:
     ready_ns: int = 0
     restart_ns: int | None = None
     limit_ns: int | None = None
-    at: str = ""
+    overdue_text: str = ""
     kill_ns: int | None = None
     signature: Signature | None = None
     error: str = ""
@@ -149,7 +149,7 @@ class ManagedProcess:
 
     def begins(self, phase: str, limit: Limit, now_ns: int) -> None:
         """Note that the process begins a step with a time limit."""
-        self.at = f"{phase} {limit.passed}"
+        self.overdue_text = f"{phase} {limit.passed}"
         self.limit_ns = now_ns + int(limit.s * 1e9)
 
     def note_start(self, segment: Segment | None) -> None:

@@ -244,7 +244,7 @@ class ProcessManager:
             managed.restart_ns = None
             self.spawn(managed)
         if managed.limit_ns is not None and managed.limit_ns <= now_ns:
-            self.end_hung(managed, managed.at)
+            self.end_hung(managed, managed.overdue_text)
         if managed.kill_ns is not None and managed.kill_ns <= now_ns:
             managed.kill_ns = None
             if managed.child is not None:

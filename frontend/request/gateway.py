@@ -91,7 +91,7 @@ class Gateway:
         self._loop = loop
         self._call_soon = loop.call_soon
         self._clock = clock
-        self._patience = SpinPolicy(spin_ns)
+        self._spin_policy = SpinPolicy(spin_ns)
         self._waited_from_ns = clock()
         """Since when answers have been under way and none has come."""
         self._waiting: list[SlotWaiter | None] = [None] * lane.capacity
@@ -137,7 +137,7 @@ class Gateway:
         """
         given_up = sum(waiter is not None for waiter in self._waiting)
         # A turn that is due comes yet, and is the last.
-        self._patience = SpinPolicy(0)
+        self._spin_policy = SpinPolicy(0)
         if self._timer is not None:
             self._timer.cancel()
         for slot in range(self.lane.capacity):
@@ -213,17 +213,17 @@ class Gateway:
 
     def _stays_awake(self) -> bool:
         """Return whether to look for answers at the next turn of the loop, instead of sleeping."""
-        patience = self._patience
-        if not (patience.pays and self.lane.unanswered):
+        policy = self._spin_policy
+        if not (policy.pays and self.lane.unanswered):
             return False
-        return self._clock() - self._waited_from_ns < patience.limit_ns
+        return self._clock() - self._waited_from_ns < policy.limit_ns
 
     def collect(self) -> None:
         """Pass on every answer that has come, and every part of one."""
         found = self.lane.collect()
         if found:
             now = self._clock()
-            self._patience.learn(now - self._waited_from_ns)
+            self._spin_policy.learn(now - self._waited_from_ns)
             self._waited_from_ns = now
             waiting, release = self._waiting, self.lane.release
             calls = [

@@ -149,7 +149,7 @@ def test_the_standby_may_wait_for_ever_but_not_take_over_for_ever(pair: Pair) ->
         pair.collectors.limit_wait(now_ns)
         limits.append(standby.limit_ns)
     assert limits == [None, LIMIT_NS, LIMIT_NS], "it is not put off"
-    assert "taking the collector's place took longer than 15 s" in standby.at
+    assert "taking the collector's place took longer than 15 s" in standby.overdue_text
 
 
 def test_a_collector_that_stands_by_after_all_is_not_ended(pair: Pair) -> None:
