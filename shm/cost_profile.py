@@ -18,7 +18,7 @@ class Trial(NamedTuple):
 
     Attributes:
         rows: instances in it.
-        length: the size of the open dimensions of its inputs; 0 where there are none.
+        length: the size of the open dimensions of its inputs; 0 if there are none.
         run_ns: how long it ran in nanoseconds.
     """
 

@@ -13,7 +13,7 @@ _HALF: Final = 64
 
 
 def write(segment: Segment, worker: int, text: str, uuid: int = 0) -> None:
-    """Put down the note of a worker in place of that of the worker before it.
+    """Store the note of a worker, in place of its predecessor's.
 
     Args:
         segment: attached.

@@ -266,7 +266,7 @@ class EngineSlots:
         ]
 
     def repeat(self, ref: int) -> bool:
-        """Post once more an answer that stands in its slot; False where none does.
+        """Post once more an answer that stands in its slot; False if none does.
 
         For the answers of a worker that died between writing and posting them. A frontend
         that has seen the answer drops the repetition.

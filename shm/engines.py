@@ -36,7 +36,7 @@ class Named(Protocol):
 
     @property
     def ready_ns(self) -> int:
-        """Since when it is ready; 0 where it starts or stops."""
+        """Since when it is ready; 0 if it starts or stops."""
 
 
 _Named = TypeVar("_Named", bound=Named)
@@ -89,7 +89,7 @@ def only(engine: str | int | None) -> str:
     """Return the segment's name of the one running engine of this user that is meant.
 
     Args:
-        engine: its name, or the process id of its supervisor; None where one alone runs.
+        engine: its name, or the process id of its supervisor; None if one alone runs.
 
     Raises:
         StartupError: no such engine runs, or several do.

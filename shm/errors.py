@@ -121,7 +121,7 @@ class ModelServerAnswered(RequestError):
 
     Attributes:
         status: its status, from 400 to 599; the text is its body.
-        retry_after: its header of that name; empty where there was none.
+        retry_after: its header of that name; empty if there was none.
     """
 
     def __init__(self, text: str = "", status: int = 502, retry_after: str = "") -> None:

@@ -1,11 +1,12 @@
-"""Handing out runs of bytes from a fixed stretch of memory, for one owner without a lock.
+"""Allocator of byte extents in a fixed stretch of memory, for one owner without a lock.
 
-Sizes are rounded up to `ALIGNMENT`. Freed extents are kept on a list for their size and handed out
-again as they are, which makes the usual case, many requests of one size, two list operations.
-Only when nothing fits are they merged with their neighbours. Small extents are cut from the low
-end and large ones from the high end, so that small ones do not break up the room for large ones;
-and large ones leave a reserve that only small ones may use, so that one large request never keeps
-small ones out. It is smaller beside one alone, which may so be about as large as the memory.
+Sizes are rounded up to `ALIGNMENT`. A freed extent goes to a list for its size, and the next
+request of that size gets it as it is. So the usual case, many requests of one size, costs two list
+operations. If nothing fits, free extents are merged with their neighbours. Small extents are cut
+from the low end and large ones from the high end, so that small ones do not break up the room for
+large ones. Large ones leave a reserve that only small ones may use, so that one large request never
+keeps small ones out. A large extent that is the only one leaves less, so it may be almost as large
+as the memory.
 
 A part of the memory can be set aside for extents that are allocated as own ones.
 
@@ -22,15 +23,15 @@ LARGE_SHARE = 16
 RESERVE_SHARE = 8
 """The part of the memory that large extents leave to small ones."""
 LONE_SHARE = 64
-"""The part that a large one leaves where there is no other."""
+"""The part that a large extent leaves if there is no other large one."""
 
 
 class Extents:
-    """An allocator of offsets; it never touches the memory itself.
+    """Allocator of offsets; it never touches the memory itself.
 
     Attributes:
         used: bytes that are allocated.
-        aside_bytes: so many bytes are set aside for own extents, no more than large ones leave.
+        aside_bytes: bytes that are set aside for own extents, no more than large ones leave.
 
     Args:
         size: bytes of the memory, a multiple of `ALIGNMENT`.
@@ -66,7 +67,7 @@ class Extents:
         return self._found(size) if not self.aside_bytes or self._leaves_aside(size) else None
 
     def _leaves_aside(self, size: int) -> bool:
-        """Return whether an extent finds enough beside what is set aside."""
+        """Return whether an extent leaves the bytes that are set aside for own ones."""
         lone = size > self._large and not self._used_by_large
         limit = self._lone_limit if lone else self.size - self.aside_bytes
         return self.used - self._used_by_own + size <= limit
@@ -91,7 +92,7 @@ class Extents:
         self._quick.setdefault(size, []).append(offset)
 
     def reserve(self, offset: int, size: int) -> bool:
-        """Take these very bytes, as an earlier owner had done; False where not all are free."""
+        """Allocate exactly these bytes, as an earlier owner did; False if not all are free."""
         if offset % ALIGNMENT or size < 0:
             return False
         size = aligned(size) or ALIGNMENT

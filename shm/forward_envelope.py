@@ -95,7 +95,7 @@ class Refusal(NamedTuple):
 
     Attributes:
         status: HTTP's, from 400 to 599.
-        retry_after: the header of that name; empty where there was none.
+        retry_after: the header of that name; empty if there was none.
         body: as text.
     """
 

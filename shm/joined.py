@@ -68,7 +68,7 @@ class JoinedRows:
         return {worker: [*batches.values()] for worker, batches in found.items()}
 
     def forget(self, worker: int) -> None:
-        """Forget the rows of a worker that is dead: the next one of its number holds none.
+        """Forget the rows of a dead worker, so that the next worker of its number holds none.
 
         Only open requests are forgotten. No other worker holds them, so none stores JOINED. In a
         slot whose request is answered, another may be about to hold the next.

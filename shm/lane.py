@@ -217,7 +217,7 @@ class Lane(SlotMemory):
         key_bytes: int = 0,
         account: int = 0,
     ) -> int | None:
-        """`claim`, the request's bytes, and `publish`; None where slots or memory are used up."""
+        """`claim`, the request's bytes, and `publish`; None if slots or memory are used up."""
         size = len(payload)
         free = self._free_by_size.get(size << SIZE_BITS | result_bytes)
         slot = free.pop() if free else self.claim(size, result_bytes, model)

@@ -32,7 +32,7 @@ class LaneLocks:
         """Descriptors of the doorbells that are locked."""
 
     def lock(self, lane: int) -> bool:
-        """Become the lane's owner; False where there is another, in this process or elsewhere.
+        """Become the lane's owner; False if there is another, in this process or elsewhere.
 
         Raises:
             SegmentGone: the engine has ended.

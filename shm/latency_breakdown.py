@@ -36,8 +36,8 @@ class Breakdown(NamedTuple):
 
     Attributes:
         batch: its number.
-        batch_rows: instances in it; 0 where the request was in none.
-        reason: why it was closed; empty where the request was in none.
+        batch_rows: instances in it; 0 if the request was in none.
+        reason: why it was closed; empty if the request was in none.
         attempts: how many times it was run.
         share: the part of `queue` in which later requests of other accounts went first.
         copy: how long a device copied rows and results of the batch; in no sum of phases.

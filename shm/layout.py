@@ -101,7 +101,7 @@ class Layout:
     in `_byte` the number of its first byte. Methods return words too, unless their name says byte.
 
     Raises:
-        ValueError: where a size is outside its limits; the text names it and the limits.
+        ValueError: if a size is outside its limits; the text names it and the limits.
     """
 
     lanes: int

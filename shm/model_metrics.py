@@ -109,7 +109,7 @@ class OwnMetrics:
         """Have another copy hold, with these series.
 
         Returns:
-            Where the values of each are; None where there was no room for it.
+            Where the values of each are; None if there was no room for it.
         """
         number = self._words[OwnMetricWords.COPY] + 1
         # A reader of this copy's last use must see that it holds no more before it is written.
@@ -133,7 +133,7 @@ class OwnMetrics:
             values: that it begins with; by default all are 0.
 
         Returns:
-            Where its values are; None where there is no room for it.
+            Where its values are; None if there is no room for it.
         """
         lines = "" if metric in self._metrics else _line_of(metric)
         number = self._metrics.get(metric, len(self._metrics))

@@ -64,8 +64,8 @@ class ModelSpec:
         name: what requests call it.
         platform: informative, such as ``python``.
         inputs: empty for an untyped model, which takes and returns lists of JSON values.
-        outputs: empty exactly where `inputs` is.
-        max_batch_size: the cap on instances in one batch; 0 where the model has no batch dimension,
+        outputs: empty exactly if `inputs` is.
+        max_batch_size: the cap on instances in one batch; 0 if the model has no batch dimension,
             so that each instance runs alone.
         max_latency_ns: the longest wait of the oldest request for others to join it, while a worker
             is idle; only under ``fixed``.
@@ -74,23 +74,23 @@ class ModelSpec:
         workers: the numbers of the workers that hold it, spares among them.
         remote: those of these workers whose model an actor in a Ray cluster holds.
         kserve_errors: failures are answered as KServe's own batcher answers them.
-        max_queue_wait_ns: in which a new request must be expected to be answered while the queue is
-            not empty for long; 0 is no bound.
+        max_queue_wait_ns: longest expected time to the answer of a new request while the queue has
+            not been empty for long; 0 is no bound.
         batch_timeout_ns: a worker that runs one batch for longer is taken for hung.
         first_part_timeout_ns: from acceptance to the first part of an answer in parts, unless the
             request names less; 0 is no limit beside `timeout_ns`.
         part_gap_timeout_ns: the same from each part to the next.
         stream_stall_ns: a client that takes nothing of an answer in parts for so long, though parts
             wait for it, gets no more of it; 0 is no limit.
-        allowed_batch_sizes: the numbers of rows that a batch is padded to, ascending; none where
-            every number is right.
+        allowed_batch_sizes: the numbers of rows that a batch is padded to, ascending; none if every
+            number is right.
         max_batch_elements: of the largest input in one batch, padding included; 0 is no bound.
         pad_variable_length: open dimensions of the inputs are padded, so that they may differ
             within a batch.
-        length_buckets: the sizes they are padded to, ascending; none where it is the longest of
-            the batch.
+        length_buckets: the sizes they are padded to, ascending; none if it is the longest of the
+            batch.
         refuse_nan: a request fails whose answer holds NaN or infinity.
-        forward: how requests reach the server that runs the model; None where values do not travel
+        forward: how requests reach the server that runs the model; None if values do not travel
             as `ringbatch.shm.forward_envelope` has them.
         nulls: its inputs are a table's columns, read as pandas reads a table. A null in JSON is a
             missing value: NaN among floating-point numbers, an empty text among BYTES. Among
@@ -103,13 +103,13 @@ class ModelSpec:
         state: what the entry is for.
         spares: how many of its workers only wait for the death of another.
         file_differs: another file lies at the model's path than the one that was loaded.
-        least: how many of its workers run where there is no load.
-        most: how many may run, where the load decides; 0 where their number is fixed.
+        least: how many of its workers run if there is no load.
+        most: how many may run, if the load decides; 0 if their number is fixed.
         account: under which its requests are counted: a place for counts, and a generation as in a
             reference. What is loaded in the place of a model of the same name and version keeps it.
-        tokens: what texts become before they stand in slots; None where inputs stand there as they
-            are.
-        chain: its steps, where other models run it; it has no workers of its own then.
+        tokens: how frontends turn texts into tokens, which stand in slots; None if inputs stand
+            there as they are.
+        chain: its steps, if other models run it; it has no workers of its own then.
         in_parts: clients may have its answers in parts, see `ringbatch.shm.parts`.
         places: of a model in steps, the rows that a worker runs at once, each of which joins and
             ends by itself; `max_batch_size` is 1 then. 0 for any other model.
@@ -203,7 +203,7 @@ class ModelSpec:
 
     @property
     def limits(self) -> tuple[int, int] | None:
-        """The fewest and the most of its workers that run, where the load decides."""
+        """The fewest and the most of its workers that run, if the load decides; else None."""
         return (self.least, self.most) if self.most else None
 
     @property

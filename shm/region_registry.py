@@ -49,7 +49,7 @@ class Registry:
     Args:
         words: the segment as a memoryview of format ``Q``.
         first: where the registry starts.
-        lock: takes the lock of the registrars; False where another process has it.
+        lock: takes the lock of the registrars; False if another process has it.
         unlock: gives it back.
         capacity: how many records there are.
     """

@@ -16,11 +16,11 @@ class Role(IntEnum):
     """Roles of restarted processes."""
 
     COLLECTOR = 0
-    """The collector, or the one that stood by to replace it."""
+    """The collector, or its standby."""
     FRONTEND = 1
     """Frontend for HTTP."""
     ARBITER = 2
-    """Gunicorn's, with which its frontends end."""
+    """Gunicorn's arbiter. Its frontends end with it."""
     GRPC_FRONTEND = 3
     CONTROL = 4
     """The server at the control address."""
@@ -53,11 +53,11 @@ def end_reason(*, hung: bool, killed: bool) -> EndReason:
 
 
 class Restarts:
-    """A block of them, for the one that counts in it.
+    """Restart counts of one process that starts others.
 
     Args:
         segment: attached.
-        first: where the block starts.
+        first: the first word of its block.
     """
 
     def __init__(self, segment: Segment, first: int) -> None:

@@ -122,7 +122,7 @@ class Consumer(_End):
         """Return all words published so far, oldest first, and free their places.
 
         Raises:
-            CorruptRingError: where the producer claims to have published more than fits.
+            CorruptRingError: if the producer claims to have published more than fits.
         """
         end = self._load_acquire[self._tail]
         items = self.peek_up_to(end)

@@ -89,7 +89,7 @@ class Segment:
     def create(
         cls, layout: Layout, models: tuple[ModelSpec, ...], engine: str = UNNAMED, port: int = 0
     ) -> "Segment":
-        """Make a segment with all its memory really there, and its doorbells.
+        """Make a segment with its doorbells, and have the kernel reserve all its memory.
 
         It is alive until its maker ends or detaches.
 
@@ -100,8 +100,8 @@ class Segment:
             port: where it serves clients over HTTP; 0 without such a port.
 
         Raises:
-            StartupError: where /dev/shm has no room, allows no further semaphore, or takes no
-                files; nothing is left behind then.
+            StartupError: /dev/shm has no room, allows no further semaphore, or takes no files;
+                nothing is left behind.
         """
         try:
             with shm_objects.without_umask(), ExitStack() as undo:
@@ -140,10 +140,10 @@ class Segment:
         """Map an existing segment.
 
         Raises:
-            SegmentGone: where there is none.
-            StartupError: where it belongs to somebody else, or this process cannot have it.
-            SegmentNotReady: where its maker has not finished it.
-            LayoutMismatch: where another version of ringbatch made it.
+            SegmentGone: there is none.
+            StartupError: it belongs to another user, or this process cannot open it.
+            SegmentNotReady: its maker has not finished it.
+            LayoutMismatch: another version of ringbatch made it.
         """
         try:
             fd = posix_ipc.SharedMemory(name).fd
@@ -215,7 +215,7 @@ class Segment:
         return self.words[HeaderWords.IDENTITY]
 
     def read_models(self) -> int:
-        """Look at the model table again; the number of the one that was found."""
+        """Read the model table again, and return its number."""
         number, self.models = self.model_table.read()
         return number
 
@@ -326,9 +326,9 @@ class Segment:
         return self._lanes.lock(lane)
 
     def lock_registry(self) -> bool:
-        """Become the registrar of clients' memory; False where another process is it.
+        """Become the registrar of clients' memory; return False if another process is it.
 
-        The kernel drops the lock where its holder dies.
+        The kernel drops the lock when its holder dies.
         """
         return self._fd < 0 or shm_objects.try_lock(self._fd, _REGISTRY_LOCK)
 

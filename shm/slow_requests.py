@@ -50,9 +50,9 @@ class RequestRecord(NamedTuple):
         code: as it is counted.
         instances: in it, as far as they are known.
         found: where its time went.
-        trace: the trace that it belongs to, 32 hexadecimal digits; empty where there is none.
+        trace: the trace that it belongs to, 32 hexadecimal digits; empty if there is none.
         request_id: its own, or that it was given.
-        parent: its client's span, 16 hexadecimal digits; empty where there is none.
+        parent: its client's span, 16 hexadecimal digits; empty if there is none.
         span: its own, where it is traced.
     """
 

@@ -137,8 +137,8 @@ class Tally:
     """The counts of one account and one protocol in one lane, for the holder of the lane.
 
     Attributes:
-        account: of the model; the number of models where there is none.
-        name: of the model; empty where there is none.
+        account: of the model; the number of models if there is none.
+        name: of the model; empty if there is none.
         version: of the model.
         protocol: how the requests came.
         parts: the times of answers in parts, by any protocol.

@@ -72,15 +72,15 @@ class Tensor:
         datatype: a name of `DATATYPES`.
         shape: sizes of one instance, without the batch dimension; -1 is any size.
         labels: what the elements of one instance of an output stand for, in order, such as the
-            names of classes; none where they have no names.
-        default: of an input, what one instance has where a request leaves the input out: a value of
-            its shape; None where requests may not.
-        padding: of an output with dimensions of any size, what shorter rows of a request are padded
-            with where an answer has to be one array: a single value; None where all rows of a
-            request must have one shape.
+            names of classes; none if they have no names.
+        default: of an input, the value of one instance if a request leaves the input out: a value
+            of its shape; None if requests may not.
+        padding: of an output with dimensions of any size, a single value that pads shorter rows of
+            a request if an answer has to be one array; None if all rows of a request must have one
+            shape.
 
     Raises:
-        ValueError: in words, where one of them is not of that kind.
+        ValueError: in words, if one of them is not of that kind.
     """
 
     name: str
@@ -149,7 +149,7 @@ class Tensor:
 
     @property
     def row_bytes(self) -> int | None:
-        """Bytes one instance takes; None where that depends on the request."""
+        """Bytes one instance takes; None if that depends on the request."""
         if self.static and self.datatype.fixed:
             return prod(self.shape) * self.datatype.size
         return None

@@ -51,12 +51,12 @@ class ServerState(NamedTuple):
 
     Attributes:
         outstanding: batches that it has now.
-        oldest_ns: when the first of these was sent; 0 where there is none.
+        oldest_ns: when the first of these was sent; 0 if there is none.
         failed_in_a_row: failures since it was last heard of.
         answered_ns, failed_ns, probed_ns: when it last answered, failed and was asked whether it is
             there; 0 for never.
         held_until_ns: until when it wants no batch.
-        took_ns: how long its answers take; 0 where nobody knows.
+        took_ns: how long its answers take; 0 if nobody knows.
     """
 
     outstanding: int = 0

@@ -16,7 +16,7 @@ class ChainModel(Model):
     """An entry whose steps other models run: it has no workers, and its requests wait at its steps.
 
     Attributes:
-        steps: the model of each; None where none serves, which the supervisor does not allow.
+        steps: the model of each; None if none serves, which the supervisor does not allow.
         words: `asked` word of each step, see `ringbatch.shm.chain`.
         key_starts: where the key of each is in a request's result memory.
         key_bytes: length of each step's key.

@@ -1,6 +1,6 @@
 """Estimates of the time of batches that have not run yet, from the trials of warm-up. Pure.
 
-A trial is its rows, the size of the open dimensions (0 where there are none) and its nanoseconds,
+A trial is its rows, the size of the open dimensions (0 if there are none) and its nanoseconds,
 as `ringbatch.shm.cost_profile` has them.
 """
 

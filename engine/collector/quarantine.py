@@ -1,9 +1,9 @@
-"""Requests that were there when a worker died, and those that are known to kill.
+"""Requests that may have killed a worker, and those that are known to.
 
-A death blames everything in the batch; only a request that was alone is guilty. A worker that
-crashed, or hung and was ended, did so because of what it ran. One that was killed from outside was
-killed by an operator, or by a kernel short of memory, which the request may be the cause of or
-not: that weighs half as much.
+A death blames every request of the batch; only a request that was alone is guilty. A worker that
+crashed, or hung and was ended, did so because of what it ran. An operator, or a kernel short of
+memory, kills a worker from outside. The request may or may not be the cause, so such a death weighs
+half as much.
 """
 
 import zlib
@@ -49,13 +49,13 @@ def regroup(requests: Sequence[T], *, first: bool, run_ns: int, death_ns: int) -
 
 
 class Quarantine:
-    """The latest requests that took workers with them, for a while.
+    """Latest requests that killed a worker, each for `REMEMBERED_NS`.
 
-    A request is looked at closely only where its model, its size and its first bytes are those
-    of one of these, so that large ones cost nothing.
+    A new request is looked at closely only if its model, its size and its first bytes are those
+    of one of these, so that large requests cost nothing.
 
     Attributes:
-        count: how many there are; some may be over their while.
+        count: number of these requests; the time of some may be over.
 
     Args:
         memory: where the payloads lie.
@@ -86,15 +86,15 @@ class Quarantine:
         return known is not None and known.get(_digest(payload), 0) > now_ns
 
     def tick(self, now_ns: int) -> None:
-        """Forget all of them once the last one's time is over.
+        """Forget all of these requests once the time of the last one is over.
 
-        While there are some, every new request is looked at by itself.
+        While there are some, the collector looks at every new request by itself.
         """
         if now_ns >= self._last_until_ns:
             self.forget(now_ns)
 
     def forget(self, now_ns: int) -> None:
-        """Forget those whose while is over."""
+        """Forget requests whose time is over."""
         for start, known in list(self._until_ns.items()):
             for digest in [digest for digest, until_ns in known.items() if until_ns <= now_ns]:
                 del known[digest]

@@ -39,7 +39,7 @@ class Queue:
         changed: whether it waits for a new rank.
 
     Args:
-        fitting: bounds a batch beside its rows; None where nothing else does.
+        fitting: bounds a batch beside its rows; None if nothing else does.
         key: see above.
     """
 

@@ -48,7 +48,7 @@ def _in_ring(segment: Segment, worker: int) -> list[BatchTask] | None:
 
 
 def reclaim(segment: Segment, worker: int) -> None:
-    """Forget what a worker held that is dead, so that the next one of its number holds nothing."""
+    """Forget the tasks of a dead worker, so that the next worker of its number holds none."""
     _ring(segment, worker).skip()
     JoinedRows(segment).forget(worker)
 
@@ -68,7 +68,7 @@ def model_of(segment: Segment, worker: int) -> int:
 def requests_of(
     slots: EngineSlots, references: Sequence[int], asked: int, now_ns: int
 ) -> list[Request]:
-    """Return requests of a worker; without payload if their words make no sense by now.
+    """Return the requests of a worker; without payload if their words make no sense.
 
     The worker that runs them tells them apart.
     """

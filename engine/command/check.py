@@ -102,8 +102,8 @@ def main(
         every: whether to print settings with default values too.
         load: whether models are loaded.
         sockets_passed: whether systemd passes the sockets for HTTP.
-        parity: the file with samples with which answers are compared; empty where these are made
-            up, None where nothing is compared.
+        parity: the file with samples with which answers are compared; empty if these are made
+            up, None if nothing is compared.
         tolerance: of their differences.
 
     Returns:

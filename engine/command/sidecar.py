@@ -69,7 +69,7 @@ class Flag(NamedTuple):
         place: of the key that it sets.
         metavar: stands for its value.
         about: for the help.
-        default: of the agent's; None where ours holds.
+        default: of the agent's; None if ours holds.
     """
 
     name: str

@@ -18,8 +18,8 @@ class Argument:
 
     Attributes:
         flags: its names; none for a word.
-        value: what stands for its value in the help; empty where it has none.
-        words: of which one is its value; empty where others are legal.
+        value: what stands for its value in the help; empty if it has none.
+        words: of which one is its value; empty if others are legal.
         about: a sentence.
     """
 

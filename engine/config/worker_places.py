@@ -1,7 +1,7 @@
 """Local and Ray placement of a model's workers. Pure.
 
-Workers have places in an order, and those that run always have the first of them. So where the load
-wants more, workers here are started first, and where it wants fewer, those elsewhere go first.
+Workers have places in an order, and those that run always have the first of them. So if the load
+wants more workers, those here start first. If it wants fewer, those elsewhere go first.
 """
 
 Count = int | tuple[int, int]

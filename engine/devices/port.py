@@ -68,7 +68,7 @@ class Device(Protocol):
 
     Attributes:
         name: for messages, such as ``cuda:0``.
-        no_graphs: why runs of this model are not captured; empty where they may be.
+        no_graphs: why runs of this model are not captured; empty if they may be.
     """
 
     name: str

@@ -14,10 +14,10 @@ class SharedMemory:
     """/dev/shm.
 
     Attributes:
-        filesystem: its type; empty where it is not a mount of its own, or nobody tells.
-        size_bytes: None where it has no limit of its own.
+        filesystem: its type; empty if it is not a mount of its own, or nobody tells.
+        size_bytes: None if it has no limit of its own.
         free_bytes: the same.
-        free_files: how many more files it takes; None where there is no limit.
+        free_files: how many more files it takes; None if there is no limit.
         writable: whether this user can make files there.
     """
 
@@ -78,8 +78,8 @@ class Processors:
     Attributes:
         host: those that this process may use, as the engine sees them.
         online: how many the host has.
-        cores: physical ones among those that may be used; 0 where nobody tells.
-        governors: of frequencies, with the number of CPUs that each has; empty where none is shown.
+        cores: physical ones among those that may be used; 0 if nobody tells.
+        governors: of frequencies, with the number of CPUs that each has; empty if none is shown.
         driver: of frequencies.
         virtual: whether this is a virtual machine.
     """
@@ -111,7 +111,7 @@ class HugePages:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clock:
-    """The kernel's clock source, empty where it is not shown; and what one look at it takes."""
+    """The kernel's clock source, empty if it is not shown; and what one look at it takes."""
 
     source: str
     read_ns: float
@@ -124,11 +124,11 @@ class Kernel:
     Attributes:
         system: its name and release.
         machine: kind of processor.
-        needed: what ringbatch needs in its place; empty where it runs on it.
-        backlog: net.core.somaxconn; None where it cannot be read.
+        needed: what ringbatch needs in its place; empty if it runs on it.
+        backlog: net.core.somaxconn; None if it cannot be read.
         outgoing_ports: the first and the last of those that it gives to outgoing connections.
         proc: whether /proc is mounted.
-        hidepid: the option of that mount, such as ``invisible`` or ``2``; empty where it is off.
+        hidepid: the option of that mount, such as ``invisible`` or ``2``; empty if it is off.
         sees_connections: whether /proc/net/tcp can be read.
         core_pattern: where core dumps go.
         dumps_shared: whether core dumps have mapped shared memory in them.
@@ -185,7 +185,7 @@ class Door:
         host: address to listen on.
         port: its number.
         path: of the Unix socket; empty if it is a port.
-        refusal: why it cannot be had now; empty where it can.
+        refusal: why it cannot be had now; empty if it can.
         holders: processes that have it, as far as this user may know: process id and title.
     """
 
@@ -262,9 +262,9 @@ class Package:
 
     Attributes:
         name: as pip knows it.
-        version: the installed one; None where there is none.
+        version: the installed one; None if there is none.
         bounds: of versions, such as ``>=0.34,<0.55``.
-        extra: of ringbatch that it belongs to; empty where it is always needed.
+        extra: of ringbatch that it belongs to; empty if it is always needed.
     """
 
     name: str
@@ -332,7 +332,7 @@ class Torch:
 
     Attributes:
         version: its version.
-        cuda: the CUDA that it is built with; empty where it is built without.
+        cuda: the CUDA that it is built with; empty if it is built without.
         rocm: whether it is built for AMD's GPUs, which it calls ``cuda`` too.
     """
 
@@ -346,15 +346,15 @@ class Nvidia:
     """NVIDIA's driver and devices.
 
     Attributes:
-        loaded: version of the driver that the kernel has loaded; empty where none is.
-        driver: the same as NVML tells it; empty where it cannot be asked.
+        loaded: version of the driver that the kernel has loaded; empty if none is.
+        driver: the same as NVML tells it; empty if it cannot be asked.
         nodes: of devices, by their names in /dev, and whether this user can open them.
         boards: in NVML's order.
-        nvml: why NVML cannot be asked; empty where it can.
+        nvml: why NVML cannot be asked; empty if it can.
         package: whether nvidia-ml-py is installed.
         container: whether this is one.
         memory_lock: the soft limit of locked memory in bytes (ulimit -l); None without one.
-        torch: None where it is not installed.
+        torch: None if it is not installed.
     """
 
     loaded: str = ""

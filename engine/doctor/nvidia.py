@@ -107,7 +107,7 @@ def _known(module: Any, ask: Callable[[], T]) -> T | None:
 def installed_torch(
     find: Callable[[str], metadata.Distribution] = metadata.distribution,
 ) -> Torch | None:
-    """Return what PyTorch is built with; None where it is not installed.
+    """Return what PyTorch is built with; None if it is not installed.
 
     Args:
         find: returns an installed distribution.

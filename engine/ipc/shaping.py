@@ -82,7 +82,7 @@ class Lengths:
     Args:
         inputs: as requests carry them.
         outputs: the model's.
-        edges: of the buckets, ascending; none where everything is padded to the longest.
+        edges: of the buckets, ascending; none if everything is padded to the longest.
 
     Raises:
         Unfit: there is nothing to pad, or nobody could say what to cut off.

@@ -85,21 +85,21 @@ class Model:
 
     Attributes:
         inputs: empty for an untyped model.
-        outputs: empty exactly where `inputs` is.
+        outputs: empty exactly if `inputs` is.
         load: to be called once, before `predict`.
-        predict: takes an array for each input, with the batch dimension in front where the model
+        predict: takes an array for each input, with the batch dimension in front if the model
             has one, and returns the outputs as `ringbatch.engine.worker.tensors.Scatterer` takes
             them; of an untyped model, takes and returns a list of JSON values.
-        remote: what asks the server that runs the model, where requests stand in slots as
-            `ringbatch.shm.forward_envelope` has them; they are for it, and not for `predict`.
+        remote: asks the server that runs the model, if requests stand in slots as
+            `ringbatch.shm.forward_envelope` has them. It gets them in place of `predict`.
         release: to be called at the end, with True if nobody will want the model again; else what
             is held elsewhere may stay for the next worker.
         asks: whether `predict` takes one argument more, the last: a `Request` for each row.
-        share: to be called once with what workers know of the servers that run it; None where no
+        share: to be called once with what workers know of the servers that run it; None if no
             other server does.
-        tokens: where clients send texts, what these become; `inputs` are tokens then.
+        tokens: how clients' texts become tokens, which `inputs` then are; None if they send inputs.
         cost: what one instance of an untyped model costs, or one row of a model in steps, of which
-            it takes the inputs; None where its file does not say.
+            it takes the inputs; None if its file does not say.
         in_parts: whether `predict` returns an iterator of outputs, each a part of the answer, or
             the model works in steps.
         steps: the functions of a model in steps, which has no `predict` of its own.

@@ -29,7 +29,7 @@ _PARTS: Final = (
 """Endings of the files of a model that is a directory."""
 
 Stamp = tuple[int, ...]
-"""Device, inode, bytes and time of the last write of a file, or of each in a directory; empty where
+"""Device, inode, bytes and time of the last write of a file, or of each in a directory; empty if
 there is none."""
 
 
@@ -98,7 +98,7 @@ class Kept(NamedTuple):
     """The same, as a worker has it.
 
     Attributes:
-        fd: inherited; -1 where there was no file.
+        fd: inherited; -1 if there was no file.
         stamp: of the file, when it was opened.
         copied: whether the descriptor is that of a copy.
     """

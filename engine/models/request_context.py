@@ -42,7 +42,7 @@ class Request:
 
     @property
     def remaining_s(self) -> float:
-        """Seconds until the deadline; below 0 where it has passed."""
+        """Seconds until the deadline; below 0 if it has passed."""
         return (self.deadline_ns - time.monotonic_ns()) / 1e9
 
     @property

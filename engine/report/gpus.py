@@ -12,7 +12,7 @@ LIMIT_S: Final = 2.0
 
 
 def pynvml() -> Any:
-    """Return the module pynvml, initialized; None where it or NVML cannot be had."""
+    """Return the module pynvml, initialized; None if it or NVML cannot be had."""
     try:
         nvml = importlib.import_module("pynvml")
     except ImportError:
@@ -27,7 +27,7 @@ def pynvml() -> Any:
 def look(
     uuids: Collection[int], nvml: Callable[[], Any] = pynvml, limit_s: float = LIMIT_S
 ) -> Mapping[int, Gpu]:
-    """Return the figures of GPUs, as `Look`; none where NVML cannot be had, or does not answer.
+    """Return the figures of GPUs, as `Look`; none if NVML cannot be had, or does not answer.
 
     Args:
         uuids: of the GPUs.

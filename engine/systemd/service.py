@@ -155,7 +155,7 @@ class Service:
         """Report that a change is made, or was given up.
 
         Args:
-            failure: why; empty where it is made.
+            failure: why; empty if it is made.
         """
         self._changes -= 1
         self._failure = failure

@@ -18,7 +18,7 @@ Cost = Callable[[Any], Any]
 
 
 class RunPlan(NamedTuple):
-    """RunPlan of a batch's runs.
+    """Plan of a batch's runs.
 
     Attributes:
         parts: requests that are run together, in that order.
@@ -30,7 +30,7 @@ class RunPlan(NamedTuple):
 
 
 class CostSplitCodec(JsonCodec):
-    """See `Codec`; and the plan of each batch, which is to be asked for before it is read.
+    """Codec that also plans the runs of a batch; the plan comes before the reading.
 
     Args:
         memory, asks: as of `JsonCodec`.

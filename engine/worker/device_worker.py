@@ -51,7 +51,7 @@ class _Taken:
 
 
 class DeviceWorker(Worker):
-    """The role for a model on a device; the arguments are those of `Worker`."""
+    """Worker role for a model on a device; the arguments are those of `Worker`."""
 
     def __init__(
         self,

@@ -23,12 +23,12 @@ AGAIN_NS: Final = 10_000_000_000
 
 
 class Failing:
-    """The count of one worker.
+    """Count of the batches in a row that one worker's model failed.
 
     Attributes:
         batches: that failed in a row.
         found: whether they were taken for more than chance.
-        sample: runs the model on values of its warm-up; None where there are none.
+        sample: runs the model on values of its warm-up; None if there are none.
 
     Args:
         name: the model's, for messages.

@@ -20,7 +20,7 @@ def expect_no_clash(segment: Segment, number: int, path: Path | str) -> None:
     """Compare what the model counts with what other models count.
 
     Raises:
-        StartupError: in words, where both cannot be shown together.
+        StartupError: in words, if both cannot be shown together.
     """
     if not BOOK.metrics:
         return

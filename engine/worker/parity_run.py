@@ -26,7 +26,7 @@ from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.tensor import ANY, Tensor
 
 MADE_UP: Final = 16
-"""Samples, where there is no file."""
+"""Samples, if there is no file."""
 _SEED: Final = 1
 
 
@@ -45,7 +45,7 @@ def compare(
         path: of the model file, for messages.
 
     Raises:
-        StartupError: in words, where there are no samples, or the model fails with one.
+        StartupError: in words, if there are no samples, or the model fails with one.
     """
     samples, groups = _samples(spec, wanted, path)
     sizes = sizes_to_try(spec.cap, spec.allowed_batch_sizes)

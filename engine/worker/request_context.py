@@ -22,11 +22,11 @@ _SILENT: Final = Asked()
 
 
 class RequestContextCodec:
-    """See `Codec`.
+    """Codec around another, which reads the request context as one more input.
 
     Args:
-        inner: reads and writes the batches; the request context is one more input.
-        is_wanted: whether somebody waits for the request of a reference.
+        inner: reads and writes the batches.
+        is_wanted: returns whether a client waits for the request of a reference.
     """
 
     uniform = False

@@ -57,7 +57,7 @@ def spread(below: int, length: int, count: int) -> list[int]:
     """Return that many sizes of a bucket, `length` first, down to the least.
 
     Args:
-        below: the edge below, which the bucket does not take; 0 where there is none.
+        below: the edge below, which the bucket does not take; 0 if there is none.
         length: the bucket's own edge.
         count: of sizes.
     """

@@ -28,7 +28,7 @@ from ringbatch.shm.segment import Segment
 
 
 class StepsWorker(Worker):
-    """The role for a model in steps; the arguments are those of `Worker`."""
+    """Worker role for a model in steps; the arguments are those of `Worker`."""
 
     def __init__(
         self,

@@ -95,7 +95,7 @@ def warmed_up(
         wanted: what the configuration says.
         path: of the model file, for messages.
         title: of the worker.
-        out: where a person looks on; None where nobody does.
+        out: where a person looks on; None if nobody does.
         clock_ns: the monotonic clock.
 
     Raises:

@@ -1,12 +1,12 @@
 """The worker: takes batches, has them run, and reports.
 
 `step` does everything there is to do. A request belongs to the worker from the moment its batch is
-in the task ring until it is answered; what nobody waits for any more by the time its turn comes is
-answered without being run.
+in the task ring until it is answered. If nobody waits for it any more when its turn comes, the
+worker answers it without a run.
 
 A batch stays in the ring until all of it is answered, so that a collector that takes another's
-place finds there what the worker holds. It is let go of before it is reported: a collector that
-has read the report and dies leaves nothing behind that would never be reported again.
+place finds there what the worker holds. The worker releases it before the report. A collector that
+has read the report and dies then leaves no batch that nobody would report again.
 """
 
 from collections.abc import Callable
@@ -25,13 +25,13 @@ from ringbatch.shm.slot import Status
 
 _DONE, _FAILED = ReportKind.DONE, ReportKind.FAILED
 WAITED_NS: Final = 1_000_000
-"""A batch that was given this long ago stood behind another, and is looked through again."""
+"""A batch that was dispatched so long ago stood behind another: some may be given up by now."""
 RETRY_S: Final = 0.01
 """Delay of the next step if answers found no room in a lane's ring."""
 
 
 class Worker:
-    """The role, to be stepped.
+    """Worker role: each step runs the tasks in its ring.
 
     Args:
         segment: the memory.
@@ -65,7 +65,7 @@ class Worker:
         self._report(ReportKind.READY, 0)
 
     def step(self) -> int:
-        """Run the tasks there are; how many."""
+        """Run the tasks in the ring, and return their number."""
         runner, slots = self._runner, self._slots
         slots.flush()
         found = read_tasks(self._tasks.peek())
@@ -94,7 +94,7 @@ class Worker:
     def _finish(
         self, size: int, kind: ReportKind, batch: int, rows: int, spent: Spent = NOTHING
     ) -> None:
-        """Post the answers of a batch with so many instances, let go of its task, and report it."""
+        """Post the answers of a batch with so many instances, release its task, and report it."""
         self._slots.flush()
         self._tasks.release(size)
         self._report(kind, batch, rows, spent)
@@ -123,7 +123,7 @@ class Worker:
     def runs_again(self, batch: int) -> None:
         """Tell the collector that a batch takes another run, so that it is not taken for hung.
 
-        That is a courtesy: it is left out where the collector has not read the last ones.
+        The worker leaves the report out if the collector has not read earlier ones.
         """
         if self._reports.backlog < REPORT_WORDS // 2:
             self._report(ReportKind.RUNS_AGAIN, batch)

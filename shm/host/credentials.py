@@ -63,7 +63,7 @@ class Tls(NamedTuple):
 
 
 def server_tls(credentials: Credentials, protocols: Sequence[str] = ("http/1.1",)) -> Tls | None:
-    """Read what a listening socket needs; None where there is no certificate.
+    """Read what a listening socket needs; None if there is no certificate.
 
     Args:
         credentials: where the files are.
@@ -135,7 +135,7 @@ def _why_no_chain(
 def objection(tls: Tls) -> str | None:
     """Return why any client would refuse a certificate, regardless of trust and name.
 
-    Such as ``certificate has expired``, in OpenSSL's words; None where there is nothing to object.
+    Such as ``certificate has expired``, in OpenSSL's words; None if there is nothing to object.
     """
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False

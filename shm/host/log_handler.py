@@ -84,7 +84,7 @@ class LogHandler(logging.Handler):
         return self.format(record).encode(errors="backslashreplace") + b"\n"
 
     def _put(self, text: bytes) -> "threading.Lock | None":
-        """Have a line written; what says when, or None where it is written already."""
+        """Have a line written; what says when, or None if it is written already."""
         if self._thread is None and not self._start():
             self._failed += not self._write_one(text)
             return None

@@ -41,7 +41,7 @@ class Gpu:
         used_bytes: of its memory, by all processes.
         total_bytes: of its memory.
         temperature_c: of the board, in degrees Celsius.
-        slowed: why the board runs below its clocks, by `SLOWED`; none where it does not.
+        slowed: why the board runs below its clocks, by `SLOWED`; none if it does not.
     """
 
     uuid: str

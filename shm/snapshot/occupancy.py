@@ -29,7 +29,7 @@ class OfModel(NamedTuple):
     Attributes:
         in_flight: published and not answered.
         waiting: those of them that no worker has.
-        oldest_s: since the oldest of these was accepted; 0 where none waits.
+        oldest_s: since the oldest of these was accepted; 0 if none waits.
     """
 
     in_flight: int

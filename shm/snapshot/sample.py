@@ -66,7 +66,7 @@ class ModelSample:
         limits: as of `ModelSpec`.
         scalings: decisions on the number of workers, by what was decided and why.
         under_way: requests without an answer.
-        answer_ms: what a request that comes now is expected to take; 0 where nothing waits.
+        answer_ms: what a request that comes now is expected to take; 0 if nothing waits.
         reasons: batches by what they were closed for.
         failed: batches in which the model failed for a request.
         retried: requests that were run again.
@@ -151,7 +151,7 @@ class Sample:
         segment: the name of its memory, which no other engine ever has.
         engine: its name.
         pid: of its supervisor.
-        ready_ns: since when it is ready; 0 where it starts or stops.
+        ready_ns: since when it is ready; 0 if it starts or stops.
         stops: whether it is to stop.
         models: those of its table.
         workers: those that these have.

@@ -18,16 +18,16 @@ class SlowRequest(NamedTuple):
         took_ns: all of it.
         phases: nanoseconds of each phase, in their order, and of `copy` beside them.
         cause: the main cause of its time.
-        model: the title of what it was for; empty where it was for none that is there.
+        model: title of its model; empty if there was no such model.
         protocol: how it came.
         status: as it is counted.
         instances: in it.
-        batch: the batch's id, as clients know it; empty where it was in none.
+        batch: the batch's id, as clients know it; empty if it was in none.
         batch_rows: instances in the batch.
         reason: why that was closed.
         attempts: how many times it was run.
-        request_id: its own, or that it was given.
-        trace: the trace that it belongs to; empty where there is none.
+        request_id: the client's, or the one that the frontend gave it.
+        trace: the trace that it belongs to; empty if there is none.
     """
 
     ended_ns: int

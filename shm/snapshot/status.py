@@ -38,8 +38,7 @@ class ModelStatus:
     Attributes:
         workers: configured to run.
         spares: configured beside these, to wait for the death of one.
-        limits: the fewest and the most, where the load decides how many run; None where it does
-            not.
+        limits: the fewest and the most, if the load decides how many run; else None.
         ready: those of these workers that take batches now.
         requests: collected.
         rows: instances in them.
@@ -47,7 +46,7 @@ class ModelStatus:
         batch_rows: how many batches had sizes in each range, by the range's label, in order.
         wait_ms: mean time between acceptance and dispatch.
         run_ms: mean time inside the model, a batch.
-        answer_ms: expected time to the answer of a request that comes now; 0 where nothing waits.
+        answer_ms: expected time to the answer of a request that comes now; 0 if nothing waits.
         dropped: requests that expired or were cancelled before they were run.
         failed: batches in which the model failed for a request.
         answered: requests that were answered with 200, as clients saw them.
@@ -57,7 +56,7 @@ class ModelStatus:
         restarts: the same by the case that decides how soon they start, and starts that were tried
             again; cases that never came are left out.
         file_differs: whether another file lies at the model's path than the one that is served.
-        servers: the model servers that run it, where others do.
+        servers: the model servers that run it, if others do.
     """
 
     workers: int
@@ -92,7 +91,7 @@ class EngineStatus:
         collector: counts of `CollectorCounter`.
         workers: counts of `WorkerCounter`, by the worker's number.
         states: what each worker last said of itself, by its number, in words.
-        pids: their processes, by the same; 0 where there is none.
+        pids: their processes, by the same; 0 if there is none.
     """
 
     models: dict[str, ModelStatus]

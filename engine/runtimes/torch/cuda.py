@@ -82,7 +82,7 @@ class CudaDevice:
         torch: the module.
         device: of torch, current in this thread.
         program: that is on it.
-        no_graphs: why it is not captured; empty where it may be.
+        no_graphs: why it is not captured; empty if it may be.
     """
 
     def __init__(self, torch: Any, device: Any, program: Program, no_graphs: str = "") -> None:

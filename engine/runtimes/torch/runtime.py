@@ -81,7 +81,7 @@ def placed_program(program: Program, options: Options, torch: Any, no_graphs: st
         program: on that device, or to be loaded there by the model's `load`.
         options: of the runtime.
         torch: the module.
-        no_graphs: why the program is not captured; empty where it may be.
+        no_graphs: why the program is not captured; empty if it may be.
     """
     predict = _Predict(program, options, torch)
     device = None
