@@ -18,14 +18,14 @@ class Entry(NamedTuple):
     Attributes:
         time_s: when, in seconds since 1970.
         request_id: its own or that it was given.
-        trace: its ``traceparent``; empty where it has none.
+        trace: its ``traceparent``; empty if it has none.
         target: method and path, where it is for no model that is known.
-        model, version: empty where it is for none that is known.
+        model, version: empty if it is for none that is known.
         protocol: such as ``v2``.
         status: HTTP's, or what it would be there.
         found: where the time went.
         rows: instances in it, as far as they are known.
-        batch_id: as its client knows it; empty where it was in none.
+        batch_id: as its client knows it; empty if it was in none.
         bytes_in, bytes_out: of the bodies.
         client: its address.
         account: the name of the account that it counts for; empty if there is none.

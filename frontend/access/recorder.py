@@ -62,15 +62,15 @@ class Recorder:
         outcomes: of the process; requests for which `must_log` is true are recorded.
         metadata: of answers, beside the id.
         account_name: returns the name of the account in a word.
-        samples: to be asked about each request, once: of which it is, and so whether it is to be
-            recorded; None where there are none.
+        samples: asked about each request, once: in which samples it is, and so whether it is
+            recorded; None if there are none.
 
     Args:
         settings: settings of logs, headers and traces.
         outcomes: of the process.
         batch_ids: of the engine.
         writer: of the lines.
-        reports: of the engine's load; None where nobody gets any.
+        reports: of the engine's load; None if nobody gets any.
         clock: monotonic nanoseconds.
         wall_s: seconds since 1970.
         chance: random numbers, from 0 up to 1.

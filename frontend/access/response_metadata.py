@@ -44,7 +44,7 @@ class ResponseMetadata:
         settings: settings of logs, headers and traces.
         outcomes: of the process.
         batch_ids: of the engine.
-        reports: of the engine's load; None where nobody gets any.
+        reports: of the engine's load; None if nobody gets any.
     """
 
     __slots__ = (

@@ -116,7 +116,7 @@ class Draw:
     """Draws a sample, by how many are left out before the next: nearly free for these.
 
     Attributes:
-        left_out: so many of those to come; below 0 where that is all.
+        left_out: so many of those to come; below 0 if that is all.
 
     Args:
         share: part of the requests to draw, 0 to 1.
@@ -151,8 +151,8 @@ class Samples:
     """Sampling of requests: decides which are logged and which are traced.
 
     Args:
-        logged: draws those that are logged; None where none are for that.
-        traced: draws those that are traced; None where none are traced at all.
+        logged: draws those that are logged; None if none are for that.
+        traced: draws those that are traced; None if none are traced at all.
     """
 
     __slots__ = ("_logged", "_traced")
@@ -165,7 +165,7 @@ class Samples:
         """Return the samples that the next request is in; to be called once for each request.
 
         Args:
-            trace: its sound ``traceparent``, which says whether it is traced; empty where there is
+            trace: its sound ``traceparent``, which says whether it is traced; empty if there is
                 none.
         """
         found, logged = 0, self._logged

@@ -16,9 +16,9 @@ from ringbatch.frontend.load.haproxy_weight import EngineLoad, word
 LINGER_S: Final = 1.0
 """Longest stay of a client after its answer."""
 MOST: Final = 128
-"""So many may stay at once; others are parted with as soon as they are answered."""
+"""Most clients that stay at once; further ones are disconnected as soon as they are answered."""
 _BACKLOG: Final = 1024
-"""So many may wait to be accepted, where the kernel lets them."""
+"""Most connections that wait to be accepted, if the kernel allows as many."""
 _LOOK_EVERY_S: Final = 0.1
 
 
@@ -57,7 +57,7 @@ class _AgentConnection(asyncio.Protocol):
 
     Args:
         load: as of `Agent`.
-        answered: those who have been answered and stay.
+        answered: the connections that are answered and stay.
     """
 
     def __init__(self, load: Callable[[], EngineLoad], answered: set[asyncio.BaseProtocol]) -> None:

@@ -16,9 +16,9 @@ from ringbatch.shm.segment import Segment
 from ringbatch.shm.tallies import CODE_LABELS, ends_of
 
 LOOK_NS: Final = 100_000_000
-"""So old a report may be."""
+"""Greatest age of a report."""
 WINDOW_NS: Final = 1_000_000_000
-"""Over so long at least, once somebody has asked for so long, what was counted is divided."""
+"""Shortest time that rates are taken over, once clients have asked for so long."""
 _FAILURES: Final = [1 + at for at, label in enumerate(CODE_LABELS) if label.startswith("5")]
 """Places in `Ends.codes`."""
 

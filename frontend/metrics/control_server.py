@@ -88,13 +88,13 @@ async def serve(
 
     Args:
         segment: attached.
-        listener: of the control address, bound, and listening; None where there is no such address.
+        listener: listens at the control address; None if there is none.
         supervisor: gets a message once requests are served, and beats.
         security: the certificate, and the keys if there are any; clients on other hosts must send
             one of these keys.
         public_url: where clients are served.
-        trace_endpoint: to where traces are sent; None where nothing is traced.
-        agent_listener: where HAProxy's agent-check is answered, likewise; None where it is not.
+        trace_endpoint: the collector of traces; None if nothing is traced.
+        agent_listener: listens for HAProxy's agent-check; None if there is none.
         payloads: delivers events, from before this; None without a payload log.
     """
     version, subscribers = installed_version(), Subscribers(History())

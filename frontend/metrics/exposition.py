@@ -172,7 +172,7 @@ class EngineMetrics:
     Args:
         segment: attached.
         version: of ringbatch.
-        traces: counts of them; None where nothing is traced.
+        traces: counts of them; None if nothing is traced.
         failed_handshakes: counter of this process's failed TLS hand-shakes.
         payloads: counts of the payload log's events; None without one.
         look: at GPUs.

@@ -78,7 +78,7 @@ class GpuGauge:
         return found if self._clock_ns() - found_ns < STALE_NS else {}
 
     def _turn(self) -> bool:
-        """Look once; return False where NVML cannot be had, for good."""
+        """Look once; return False if NVML cannot be had, for good."""
         if self._nvml is None and not self._opened():
             return False
         asked_ns = self._clock_ns()

@@ -1,4 +1,4 @@
-"""The events of the last minutes, for subscribers that come later."""
+"""History of the page: the events of the last minutes, for subscribers that come later."""
 
 from collections import deque
 from typing import Final
@@ -23,7 +23,7 @@ class History:
         self._bytes = 0
 
     def add(self, at_ms: int, event: bytes) -> None:
-        """Remember one, later than all before."""
+        """Add an event, later than all before."""
         self._events.append((at_ms, event))
         self._bytes += len(event)
         while len(self._events) > 1 and (

@@ -1,8 +1,9 @@
 """Live feed of the page: looks at the engine once a second, and tells subscribers its findings.
 
-Always, because a page is opened when something has happened, and that is then in its charts. A look
-loads some thousands of words of the segment and costs a fraction of a millisecond with few models;
-with very many the looks become rarer, so that they take no more than `SHARE` of a core.
+It looks even without subscribers: an operator opens the page when something has happened, and the
+charts then show it. A look loads some thousands of words of the segment, and costs a fraction of a
+millisecond with few models. With very many models the looks become rarer, so that they take no more
+than `SHARE` of a core.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ class LiveFeed:
     Args:
         segment: attached.
         subscribers: get the events.
-        about: facts of the engine that do not stand in the segment.
+        about: facts of the engine that are not in the segment.
         cost_ns: the CPU time of this process.
         look: reads the figures of GPUs.
     """

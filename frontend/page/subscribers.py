@@ -15,7 +15,7 @@ from ringbatch.frontend.page.history import History
 MAX_SUBSCRIBERS: Final = 16
 """A quarter of the connections of the control address: metrics and health have the others."""
 PIECE_BYTES: Final = 1 << 15
-"""Sent at once; more is sent once this is taken."""
+"""Bytes that are sent at once; the next follow when the client has taken them."""
 HEARTBEAT_S: Final = 15.0
 """Longest time without an event; then a comment is sent, so that no proxy in between takes the
 stream for dead."""
@@ -36,11 +36,11 @@ class EncodedEvents(SSEvent):
 
 
 class Subscribers:
-    """All of them.
+    """All subscribers of one process.
 
     Args:
         history: the events that a new subscriber gets first.
-        most: that may watch at once.
+        most: subscribers at once.
 
     Attributes:
         latest: by their kind, the events of which the latest alone is worth sending, each with
@@ -63,7 +63,7 @@ class Subscribers:
         Args:
             at_ms: when it happened.
             figures: the event with the figures of the time since the last one; None if unknown.
-            latest: by kind, how things are now.
+            latest: by kind, the event with the present state.
         """
         if figures is not None:
             self._history.add(at_ms, figures)

@@ -28,8 +28,8 @@ class Abandonable(Protocol):
 
 
 Send = Callable[[str, Any, Callable[[Settled], None], int], Abandonable | None]
-"""Sends a request: the model's name, its inputs, what is called with what became of it, and for how
-many nanoseconds it is waited for, 0 where only the model says. None where that was called."""
+"""Sends a request: the model's name, its inputs, a callback for its outcome, and the nanoseconds to
+wait for it, 0 if the model's own limit counts. It returns None if it has called the callback."""
 
 
 class _Bound(NamedTuple):

@@ -34,9 +34,9 @@ class GivenTexts(LazyBytes):
     """Texts in the place of a payload, for protocols that read no tensors.
 
     Attributes:
-        texts: of the request; none where it has `ids`.
+        texts: of the request; none if it has `ids`.
         ids: of the request, where its client has made tokens itself.
-        truncate: as of `ringbatch.shm.texts.Tokens`; None where the model's setting holds.
+        truncate: as of `ringbatch.shm.texts.Tokens`; None if the model's setting holds.
         document_tokens: the most tokens that the second text of a pair may have; 0 for as many as
             the model takes.
         counts: the tokens of each text, once they are known.

@@ -35,7 +35,7 @@ class Tokenized(NamedTuple):
 
     Attributes:
         parts: what goes into slots.
-        row_order: for each row in them, its place in the request; None where that is the order.
+        row_order: for each row in them, its place in the request; None if that is the order.
     """
 
     parts: tuple[Part, ...]

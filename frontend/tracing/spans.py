@@ -73,7 +73,7 @@ class Span(NamedTuple):
 
     Attributes:
         context: its own.
-        parent: the span that it is below; empty where there is none.
+        parent: the span that it is below; empty if there is none.
         name: few of them differ.
         kind: server or internal.
         began_ns, ended_ns: on the monotonic clock.

@@ -1,4 +1,4 @@
-"""Reads traced requests from the segment, again and again, and has their spans sent."""
+"""Tracing: reads traced requests from the segment, again and again, and has their spans sent."""
 
 import asyncio
 import logging
