@@ -115,6 +115,14 @@ class ModelCounter(IntEnum):
     """Workers that ran one batch for too long and were ended."""
 
 
+DEATHS: Final = {
+    ModelCounter.CRASHED: "crashed",
+    ModelCounter.KILLED: "killed",
+    ModelCounter.HUNG: "hung",
+}
+"""Why workers ended that are started again, in a word, by the counters of these ends."""
+
+
 class RestartCase(IntEnum):
     """Cases of a worker's restart, counted by the supervisor for each account.
 

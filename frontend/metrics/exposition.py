@@ -19,6 +19,7 @@ from ringbatch.frontend.metrics.processes import Usage
 from ringbatch.frontend.metrics.upstreams import upstream_metrics
 from ringbatch.frontend.security.handshakes import FailedHandshakes
 from ringbatch.shm.counters import (
+    DEATHS,
     CollectorCounter,
     Counters,
     LaneCounter,
@@ -153,12 +154,6 @@ MODEL_NAMES: Final = {
     ),
 }
 """Names and texts of metrics by counter, with the unit of one count."""
-DEATHS: Final = {
-    ModelCounter.CRASHED: "crashed",
-    ModelCounter.KILLED: "killed",
-    ModelCounter.HUNG: "hung",
-}
-"""Why workers ended that are started again."""
 WORKER_NAMES: Final = {
     WorkerCounter.BATCHES: ("worker_batches", "Batches run.", 1),
     WorkerCounter.ROWS: ("worker_instances", "Instances in the batches run.", 1),

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ringbatch.shm.counters import (
+    DEATHS,
     CollectorCounter,
     Counters,
     LaneCounter,
@@ -24,11 +25,6 @@ from ringbatch.shm.upstreams import ServerCounts, Upstreams
 
 IN_RAY: Final = ", drives an actor in a Ray cluster"
 """Words for a worker with an actor, beside its state."""
-_DEATHS: Final = {
-    "crashed": ModelCounter.CRASHED,
-    "killed": ModelCounter.KILLED,
-    "hung": ModelCounter.HUNG,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +173,7 @@ def _model(segment: Segment, spec: ModelSpec) -> ModelStatus:
         retried=counters[ModelCounter.RETRIED],
         answered=ends.answered,
         refused=ends.ended,
-        deaths={why: counters[counter] for why, counter in _DEATHS.items()},
+        deaths={why: counters[counter] for counter, why in DEATHS.items()},
         restarts={case.name.lower(): n for case, n in block.restarts().items() if n},
         file_differs=spec.file_differs,
         limits=spec.limits,

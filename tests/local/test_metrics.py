@@ -19,6 +19,7 @@ from ringbatch.frontend.request.gateway import Gateway
 from ringbatch.frontend.request.service import Service
 from ringbatch.shm.account import PriorityClass, account_word
 from ringbatch.shm.counters import (
+    DEATHS,
     CollectorCounter,
     Counters,
     LaneCounter,
@@ -75,7 +76,7 @@ def test_metrics_of_traces_are_there_if_requests_are_traced() -> None:
         (CollectorCounter, exposition.COLLECTOR_NAMES | dict.fromkeys(exposition.LIMITED)),
         (
             ModelCounter,
-            exposition.MODEL_NAMES | {ModelCounter.LATEST_NS: "an instant"} | exposition.DEATHS,
+            exposition.MODEL_NAMES | {ModelCounter.LATEST_NS: "an instant"} | DEATHS,
         ),
         (WorkerCounter, exposition.WORKER_NAMES),
     ],
