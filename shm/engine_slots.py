@@ -467,8 +467,8 @@ class EngineSlots:
     def flush(self) -> None:
         """Publish the answers written since the last call, one wake-up for each lane.
 
-        A lane's ring is full where its owner does not collect while collectors follow one another,
-        each of which posts everything anew. What found no room then waits for the next call.
+        A lane's ring is full if its owner does not collect while collectors follow one another,
+        each of which posts all answers anew. Answers that find no room wait for the next call.
         """
         if self._notices.waiting:
             self._notices.post()
@@ -479,8 +479,8 @@ class EngineSlots:
         for lane, references in answered.items():
             if not self._completions[lane].offer(references):
                 rest = self._offer_singly(lane, references)
-                # An answer whose slot has been published again is one that its frontend has. So
-                # no more wait than the lane has slots, even where it lies.
+                # If a slot has been published again, its frontend has the answer. So no more
+                # answers wait than the lane has slots, even if the frontend lies.
                 if rest := [*filter(self._is_latest, dict.fromkeys(rest))]:
                     self._answered[lane] = rest
             self._wake_lane(lane)

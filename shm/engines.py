@@ -125,7 +125,7 @@ def attached(engine: str | int | None, attach: Callable[[str], _Attached]) -> _A
 
 
 def of_any_version(engine: str | int) -> str:
-    """As `only`, also where the engine is of a version that lays its segment out otherwise."""
+    """Return as `only` does, even if the engine's version has another layout of the segment."""
     found = [one for name in segment_names(engine) if (one := _living(name)) is not None]
     meant = _meant(engine, in_order(found))
     return meant[0].name if len(meant) == 1 else only(engine)

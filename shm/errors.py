@@ -139,7 +139,7 @@ class ModelServerMiscounted(ModelServerBroken):
 
 
 class ModelServerDown(RequestError):
-    """Nothing listens where the server that runs the model should be."""
+    """Nothing listens at the address of the server that runs the model."""
 
 
 class WorkerDied(RequestError):

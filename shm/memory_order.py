@@ -65,7 +65,7 @@ os.register_at_fork(after_in_child=_let_go)
 
 
 def _extension() -> ModuleType | None:
-    """Return C11's operations, where the installation is a compiled one."""
+    """Return C11's operations if the installation is a compiled one; else None."""
     try:
         return importlib.import_module("ringbatch.shm._memory_order")
     except ImportError:
@@ -158,14 +158,14 @@ def releasing(words: memoryview) -> memoryview:
 
 
 def load_acquire(words: memoryview, word: int) -> int:
-    """Load a word, with acquire, where that is too rare for `acquiring`."""
+    """Load a word, with acquire, if that is too rare for `acquiring`."""
     value: int = words[word]
     acquire_fence()
     return value
 
 
 def store_release(words: memoryview, word: int, value: int) -> None:
-    """Store a word, with release, where that is too rare for `releasing`."""
+    """Store a word, with release, if that is too rare for `releasing`."""
     release_fence()
     words[word] = value
 

@@ -1,11 +1,11 @@
 """The model table: written by the supervisor while the engine runs, read by everybody.
 
-Two copies lie in the segment, and a word says the number of the one that holds. The next table is
-written into the other copy, then the word is stored; so a reader sees the old table or the new
-one and nothing between, and one load says whether a known table still holds.
+Two copies lie in the segment, and a word has the number of the valid one. The supervisor writes the
+next table into the other copy, then stores the word. So a reader sees the old table or the new one
+and nothing between, and one load shows whether a known table is still valid.
 
     publish   the entries into copy (n + 1) modulo 2, then n + 1 into MODEL_TABLE
-    read      n from MODEL_TABLE, copy n modulo 2, and the word again: where that is n still, the
+    read      n from MODEL_TABLE, copy n modulo 2, and the word again: if that is n still, the
               copy is whole, since it is not written before the number is past n
 
 Most changes are of one entry: the lines of the others are neither written nor read anew.

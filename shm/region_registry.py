@@ -117,7 +117,7 @@ class Registry:
             return Entry(free, self._write(free, region), region)
 
     def remove(self, name: str | None) -> None:
-        """Unregister the region of that name, if there is one, or all of them where it is None.
+        """Unregister the region of that name, if there is one, or all regions if it is None.
 
         Raises:
             RegistryBusy: another registrar is at work.

@@ -78,10 +78,10 @@ class Producer(_End):
     def __init__(self, words: memoryview, first: int, capacity: int) -> None:
         super().__init__(words, first, capacity, RingWords.TAIL)
         self._limit = self.position
-        """Up to where there is room, as far as is known."""
+        """The position up to which there is room, as far as this end knows."""
 
     def offer(self, items: Sequence[int]) -> bool:
-        """Publish all of `items` at once; False, and nothing moved, where they do not fit."""
+        """Publish all of `items` at once; if they do not fit, return False and move nothing."""
         words, position, first = self._words, self.position, self._first
         count = len(items)
         end = position + count
@@ -148,7 +148,7 @@ class Consumer(_End):
         return self.peek_up_to(self._load_acquire[self._tail])
 
     def peek_up_to(self, end: int) -> list[int]:
-        """`peek`, where the producer's position was read already."""
+        """Peek as `peek` does, up to a position of the producer that was read already."""
         words, position = self._words, self.position
         if end == position:
             return []

@@ -114,7 +114,7 @@ class Status(IntEnum):
     SERVER_MISCOUNTED = 12
     """The model answered with another number of predictions than it was given instances."""
     SERVER_DOWN = 13
-    """Nothing listens where that server should be."""
+    """Nothing listens at the address of that server."""
     OVERLOADED = 14
     """The answer would come too late; with a text of `ringbatch.shm.lateness`."""
     LIMITED = 15

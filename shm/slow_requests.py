@@ -45,15 +45,15 @@ class RequestRecord(NamedTuple):
 
     Attributes:
         ended_ns: when, on the monotonic clock.
-        account: of its model, see `ModelSpec.account`; the number of models where it was for none.
+        account: of its model, see `ModelSpec.account`; the number of models if it was for none.
         protocol: how it came.
         code: as it is counted.
         instances: in it, as far as they are known.
         found: where its time went.
         trace: the trace that it belongs to, 32 hexadecimal digits; empty if there is none.
-        request_id: its own, or that it was given.
+        request_id: the client's, or the one that the frontend gave it.
         parent: its client's span, 16 hexadecimal digits; empty if there is none.
-        span: its own, where it is traced.
+        span: its own, if it is traced.
     """
 
     ended_ns: int

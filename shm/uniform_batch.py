@@ -43,7 +43,7 @@ class UniformBatch(NamedTuple):
     """Requests of the same sizes, their results equally far behind them, checked.
 
     Slots and offsets have one element a request, in the order of the references; they are arrays
-    where there are more than `FEW`.
+    if there are more than `FEW`.
     """
 
     references: list[int]

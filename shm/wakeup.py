@@ -87,7 +87,7 @@ class Wakeup:
         return bool(self._semaphore.value)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Sleep until woken; False after `timeout_s`, or where a signal came first.
+        """Sleep until woken; return False after `timeout_s`, or if a signal came first.
 
         All tokens are taken, so that a burst of wake-ups is one.
         """

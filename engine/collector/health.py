@@ -30,8 +30,8 @@ class ModelHealth:
         words: the segment as a memoryview of format ``Q``.
         first: where the model's words start.
         workers: the numbers of those that hold it.
-        now_ns: the time. A crash loop that a collector before this one has seen is not over yet
-            where it was not then.
+        now_ns: the time. A crash loop that an earlier collector saw goes on if it had not ended
+            by then.
     """
 
     def __init__(

@@ -22,8 +22,8 @@ class Loop:
         collector: the role.
         doorbell: the doorbell that submissions and reports ring.
         counters: the collector's own.
-        spin_ns: how long it watches the doorbell before it sleeps with nothing under way, where it
-            is usually rung as soon; 0 for never.
+        spin_ns: how long it watches the doorbell before it sleeps with nothing under way, if rings
+            usually come as soon; 0 for never.
     """
 
     def __init__(

@@ -35,8 +35,8 @@ class ReportKind(IntEnum):
     READY = 0
     """The worker takes tasks."""
     DONE = 1
-    """A batch is answered; first is its number, second how many instances were run, and there is
-    what it took, nothing where nobody waited for any of it any more."""
+    """A batch is answered; first is its number, second how many instances were run. Its time comes
+    with it, and is 0 if nobody waited for any of it any more."""
     FAILED = 2
     """As DONE, but the model failed for at least one of its requests."""
     RUNS_AGAIN = 3

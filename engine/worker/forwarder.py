@@ -69,8 +69,8 @@ class Forwarder:
     ) -> tuple[list[Request], ServerFailed | None]:
         """Ask for requests together, as `ringbatch.engine.worker.retry.Run` has it."""
         asked = None
-        # What stands before the instances of the first that is sound. The collector puts only equal
-        # envelopes into a batch, so a frontend has changed its own where one is another.
+        # The bytes before the instances of the first sound envelope. The collector puts only equal
+        # envelopes into a batch, so if one differs, its frontend has changed it since.
         front = b""
         sound, lists = [], []
         memory = self._memory

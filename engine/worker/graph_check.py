@@ -31,7 +31,7 @@ def difference_words(
         names: of the outputs, in order.
         without: outputs of `predict` without a graph: a mapping, a list or the only one.
         graph: the same with one.
-        tolerance: of a number, times its size where that is above 1.
+        tolerance: of a number, times its size if that is above 1.
     """
     for name in names:
         absolute, relative, excess = difference(

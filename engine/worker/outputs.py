@@ -99,7 +99,7 @@ class Checker:
         Raises:
             WrongResult: they do not fit the signature; the text says why.
         """
-        # A subclass may be another array where it is sliced or copied.
+        # A slice or a copy of a subclass may be another array.
         if self._only is not None and type(returned) is np.ndarray:
             shape, dtype = self._only
             if returned.dtype == dtype and returned.shape == (rows, *shape):

@@ -101,14 +101,14 @@ def compared(
     run: Callable[[Batch], Sequence[Answer]],
     tolerance: float,
 ) -> list[Difference]:
-    """Run all of it; the largest difference of each output.
+    """Run all batches, and return the largest difference of each output.
 
     Args:
         count: of samples.
         outputs: their names.
         tried: the batches.
         run: the answers for the members of a batch, in order.
-        tolerance: of a number, times its size where that is above 1.
+        tolerance: of a number, times its size if that is above 1.
     """
     alone = [run(Batch((number,), 0, "alone"))[0] for number in range(count)]
     found = [Difference(name) for name in outputs]

@@ -77,7 +77,7 @@ class Retry:
         Args:
             requests: of the batch.
             mark: the batch.
-            error: what the model raised where they have been run together already.
+            error: what the model raised if they have been run together already.
         """
         parts = self._cap.parts(requests, [request.rows for request in requests])
         for number, part in enumerate(parts):

@@ -87,7 +87,7 @@ class MadeUp:
 
     Args:
         spec: the model, which is typed.
-        length: of open dimensions, where no bucket says it.
+        length: of open dimensions without buckets.
     """
 
     def __init__(self, spec: ModelSpec, length: int) -> None:

@@ -44,7 +44,7 @@ class LogHandler(logging.Handler):
 
     Args:
         formatter: makes the lines.
-        write: writes whole lines; raises OSError where that fails.
+        write: writes whole lines, or raises OSError.
     """
 
     def __init__(self, formatter: logging.Formatter, write: Write) -> None:

@@ -72,7 +72,7 @@ def _give_up_unwritten() -> None:
         except OSError:
             os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), stream.fileno())
         except AttributeError:
-            # It is missing where it was closed when Python started, and may be a model's object.
+            # If it was closed when Python started, it is None. It may also be a model's object.
             setattr(sys, name, None)
 
 

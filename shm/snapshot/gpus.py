@@ -75,7 +75,7 @@ def used_gpus(segment: Segment, look: Look) -> tuple[UsedGpu, ...]:
 
     Args:
         segment: attached, with its models read.
-        look: is not called where no worker uses one.
+        look: reads the figures; it is not called if no worker uses a GPU.
     """
     workers: dict[int, list[int]] = {}
     for number in sorted(number for spec in segment.models for number in spec.workers):
