@@ -28,6 +28,8 @@ MOST_STREAMS: Final = 128
 """Requests of one connection that are served at once."""
 _GUESS_BYTES: Final = 1 << 20
 """The expected size of an answer until the connection has had one."""
+AT_ONCE: Final = 8
+"""Streams that begin in one turn of the event loop: others wait for their parts meanwhile."""
 _FORGETTING: Final = 8
 """A smaller answer than expected reduces the expected size by one part in so many."""
 _ID: Final = ID_HEADER.encode()
@@ -59,6 +61,7 @@ class Http2Connection(ServedConnection[RestHead, ServedStream]):
         "_answer_bytes",
         "_app_state",
         "_begun",
+        "_begun_now",
         "_config",
         "_scope",
         "_server_state",
@@ -85,6 +88,8 @@ class Http2Connection(ServedConnection[RestHead, ServedStream]):
         """The expected size of an answer."""
         self._begun = 0
         """The number of streams that began in this second and have no answer yet."""
+        self._begun_now = 0
+        """The number of streams that began in this turn of the loop."""
         self._scope: dict[str, Any] = {}
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -124,12 +129,21 @@ class Http2Connection(ServedConnection[RestHead, ServedStream]):
         self.core.begin(stream, answer_head(status, headers))
         self.core.send(stream, body if stream.head.method != "HEAD" else b"")
 
-    def made(self, size: int) -> None:
-        """Note the size of an answer that is made; a `ServedStream` calls this."""
+    def made(self, size: int, *, first: bool) -> None:
+        """Note the size of a piece of an answer; a `ServedStream` calls this.
+
+        It makes no further piece while one waits, so that the stream holds no more than that.
+
+        Args:
+            size: in bytes.
+            first: whether it is the stream's first.
+        """
         expected = self._answer_bytes
-        self._answer_bytes = max(size, expected - expected // _FORGETTING)
-        self._begun = max(self._begun - 1, 0)
-        self._look_again()
+        if first:
+            expected -= expected // _FORGETTING
+            self._begun = max(self._begun - 1, 0)
+            self._look_again()
+        self._answer_bytes = max(size, expected)
 
     def tick(self) -> None:
         """Begin another second; the server calls this.
@@ -145,6 +159,8 @@ class Http2Connection(ServedConnection[RestHead, ServedStream]):
         return self._server_state.default_headers
 
     def _is_full(self) -> bool:
+        if self._begun_now >= AT_ONCE:
+            return True
         # Streams that begin together would all be answered before the first answer is seen to wait.
         begun, core = self._begun, self.core
         coming = begun * self._answer_bytes
@@ -155,10 +171,20 @@ class Http2Connection(ServedConnection[RestHead, ServedStream]):
         if self._held:
             self._reliefs = -1
 
+    def _turn(self) -> None:
+        """Begin more of the streams that wait, in another turn of the loop."""
+        self._begun_now = 0
+        if self._held:
+            self._look_again()
+            self._flush()
+
     def _begin(self, stream: Stream[RestHead]) -> None:
         head = stream.head
         scope = self._scope | {"state": self._app_state.copy()}
         self._begun += 1
+        if not self._begun_now:
+            self._loop.call_soon(self._turn)
+        self._begun_now += 1
         served = self._serving[stream.number] = ServedStream(self, stream, scope)
         if head.status:
             served.refuse(head.status, error_body(head.refusal))

@@ -54,8 +54,8 @@ class StreamConnection(Protocol):
     def refuse(self, stream: Stream[RestHead], status: int, body: bytes) -> None:
         """Answer a stream with that JSON, and leave it to the caller to end the stream."""
 
-    def made(self, size: int) -> None:
-        """Note that an answer of so many bytes is made."""
+    def made(self, size: int, *, first: bool) -> None:
+        """Note that a piece of an answer is made, which has so many bytes."""
 
     def default_headers(self) -> list[tuple[bytes, bytes]]:
         """Headers of every answer."""
@@ -77,11 +77,11 @@ class ServedStream:
         "_continues",
         "_exchanges",
         "_held_bytes",
+        "_is_counted",
         "_news",
         "_owner",
         "_read_bytes",
         "_sending",
-        "_sent_bytes",
         "_stall",
         "_stream",
         "_task",
@@ -104,7 +104,8 @@ class ServedStream:
         self._asked_before = False
         self._held_bytes = 0
         self._read_bytes = 0
-        self._sent_bytes = 0
+        self._is_counted = False
+        """True once its connection knows that there is an answer."""
         self._whole = False
         self._sending = False
         self._answered = False
@@ -263,7 +264,7 @@ class ServedStream:
             core.begin(stream, answer_head(message["status"], [*own, *message["headers"]]))
         else:
             core.send(stream, message["body"])
-            self._sent_bytes += len(message["body"])
+            self._count(len(message["body"]))
             if not message.get("more_body", False):
                 self._finish()
         self._owner.flush_soon()
@@ -278,7 +279,6 @@ class ServedStream:
         if stream.queue or self._is_made() or self.scope.get(REFUSED):
             return False
         self._owner.core.send(stream, piece)
-        self._sent_bytes += len(piece)
         self._owner.flush_soon()
         return True
 
@@ -298,8 +298,13 @@ class ServedStream:
             core.taken(stream, sum(map(len, stream.pieces)))
             stream.pieces.clear()
         core.end(stream, b"")
-        self._owner.made(self._sent_bytes)
+        self._count(0)
         self._wake()
+
+    def _count(self, size: int) -> None:
+        """Have the connection count a piece of the answer."""
+        self._owner.made(size, first=not self._is_counted)
+        self._is_counted = True
 
     def _end(self) -> None:
         """Wait for nothing more; have a client that still sends stop."""

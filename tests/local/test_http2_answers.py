@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from http2_client import GET, Client, Message, replying, stuck
-from http2_harness import data, frame, frames_of, headers, settings, widen
+from http2_harness import block, data, frame, frames_of, headers, settings, widen
 from http_harness import Connection, scenario
 
 from ringbatch.frontend.http.fallback import WRITE
@@ -19,7 +19,7 @@ from ringbatch.frontend.http2.frames import (
     PREFACE,
 )
 from ringbatch.frontend.http2.outgoing import ANSWERS
-from ringbatch.frontend.streams.connection import MOST_STREAMS, Http2Connection
+from ringbatch.frontend.streams.connection import AT_ONCE, MOST_STREAMS, Http2Connection
 from ringbatch.frontend.streams.served_connection import LEAVE_S
 
 
@@ -87,6 +87,67 @@ async def test_while_answers_wait_for_their_client_no_more_is_begun() -> None:
     assert (connection.state.tasks, core.streams, core.waiting_bytes) == (set(), {}, 0)
     sent_frames = frames_of(connection.transport.written)
     assert sum(len(one.payload) for one in sent_frames if one.kind == DATA) == 16 * len(b"falcon")
+
+
+@scenario
+async def test_streams_that_come_at_once_begin_in_several_turns_of_the_loop() -> None:
+    begun = 0
+
+    async def app(_scope: Any, _receive: Any, send: Any) -> None:
+        nonlocal begun
+        begun += 1
+        await send(START)
+        await send(LAST)
+
+    connection = Connection(http2=True, served=app)
+    count = MOST_STREAMS // 2
+    connection.feed(PREFACE + settings())
+    connection.feed(b"".join(headers(2 * number + 1, END_STREAM) for number in range(count)))
+    most, before = 0, 0
+    while before < count:
+        await asyncio.sleep(0)
+        most, before = max(most, begun - before), begun
+    assert 0 < most <= AT_ONCE
+    await connection.settle()
+    assert not connection.transport.protocol.core.streams
+
+
+@scenario
+async def test_answers_in_pieces_keep_others_from_beginning_until_their_first_piece() -> None:
+    begun, release = 0, asyncio.Event()
+
+    async def app(_scope: Any, _receive: Any, send: Any) -> None:
+        nonlocal begun
+        begun += 1
+        await send(START)
+        await send(LAST | {"body": b"a part", "more_body": True})
+        await release.wait()
+        await send(LAST)
+
+    connection = Connection(http2=True, served=app)
+    count = MOST_STREAMS // 2
+    connection.feed(PREFACE + settings())
+    connection.feed(b"".join(headers(2 * number + 1, END_STREAM) for number in range(count)))
+    # No second passes, and no answer ends.
+    for _ in range(count):
+        await connection.settle()
+    assert begun == count
+    release.set()
+    await connection.settle()
+    assert not connection.transport.protocol.core.streams
+
+
+@scenario
+async def test_requests_that_are_refused_keep_no_others_from_beginning() -> None:
+    connection = Connection(http2=True)
+    refused = block(fields=((b":method", b"GET"), (b":scheme", b"http"), (b":path", b"*")))
+    count = MOST_STREAMS // 2
+    connection.feed(PREFACE + settings())
+    for number in range(count):
+        connection.feed(headers(2 * number + 1, END_STREAM, refused))
+        # No second passes.
+        await connection.settle()
+    assert len(connection.ended) == count
 
 
 LARGE_BYTES = 1 << 20
