@@ -4,8 +4,8 @@ Each client asks again once its answer has ended, for 20 parts that the model ma
 `--parts` and `--step-ms`. With `--in-steps` rows need not begin together, and the CPU time of the
 model's own steps is measured alone and left out of the limit. Events go over a connection for each
 client, or over one of HTTP/2 that all share, as they share the one of gRPC. A program with a
-`Client` has a thread for each. For comparison, the same clients ask for one answer with all parts
-joined. Clients, frontends and the worker share the machine's cores.
+`Client` has a thread for each, or a coroutine. For comparison, the same clients ask for one answer
+with all parts joined. Clients, frontends and the worker share the machine's cores.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from load.part_answers import (
     OverHttp1,
     Times,
 )
-from load.part_clients import drive, drive_client
+from load.part_clients import drive, drive_client, drive_coroutines
 from peers.servers import MODELS, Ringbatch
 from report.record import Report
 from report.rounds import number, run_rounds, spread, table
@@ -38,15 +38,18 @@ EVENTS: Final = "events"
 GRPC: Final = "grpc"
 HTTP2: Final = "http2"
 CLIENT: Final = "client"
+COROUTINES: Final = "coroutines"
 WHOLE: Final = "one-answer"
-WAYS: Final = (EVENTS, GRPC, HTTP2, CLIENT, WHOLE)
+WAYS: Final = (EVENTS, GRPC, HTTP2, CLIENT, COROUTINES, WHOLE)
+OWN_FRONTENDS: Final = (CLIENT, COROUTINES)
+"""Ways in which the clients' program reads the shared memory itself."""
 ROLES: Final = ("worker", "collector", "frontend")
 OTHERS: Final = "others"
 MOST_GAP_MS: Final = 100.0
 """The longest gap between two parts that may be, beyond the model's step."""
 MOST_STEP_US: Final = 60.0
 """CPU time of a step that all roles may take beyond the model's own, and of each row: below."""
-MOST_ROW_US: Final = {EVENTS: 15.0, **dict.fromkeys((GRPC, HTTP2, CLIENT), 5.0)}
+MOST_ROW_US: Final = {EVENTS: 15.0, **dict.fromkeys((GRPC, HTTP2, CLIENT, COROUTINES), 5.0)}
 _MEASURED_STEPS: Final = 500
 
 
@@ -132,6 +135,8 @@ class Served:
         port = self.server.port
         if way == CLIENT:
             drive_client(self.server.pid, clients, seconds)
+        elif way == COROUTINES:
+            drive_coroutines(self.server.pid, clients, seconds)
         elif way == GRPC:
             drive(self.grpc_port, [OverGrpc(clients)], seconds)
         elif way == HTTP2:
@@ -152,7 +157,7 @@ def measure(served: Served, way: str, clients: int, parts: int, seconds: float) 
     usages = procfs.usage(before, procfs.sample_tree(served.server.pid), took_s)
     rate = sum(one.parts for one in times) / took_s
     cpu_us = cpu_us_by_role(usages, rate)
-    if way == CLIENT:
+    if way in OWN_FRONTENDS:
         cpu_us["frontend"] += 1e6 * own_s / took_s / rate
     first = [time_ms for one in times for time_ms in one.first]
     gaps = [time_ms for one in times for time_ms in one.gaps]
@@ -165,7 +170,7 @@ def measure(served: Served, way: str, clients: int, parts: int, seconds: float) 
         gap_p99_ms=percentile(gaps, 0.99),
         gap_most_ms=max(gaps, default=0.0),
         cpu_us=cpu_us,
-        generator=0.0 if way == CLIENT else own_s / took_s,
+        generator=0.0 if way in OWN_FRONTENDS else own_s / took_s,
     )
 
 

@@ -1,5 +1,6 @@
 """Clients that ask for answers in parts, one answer after the other, for some time."""
 
+import asyncio
 import selectors
 import socket
 import time
@@ -74,6 +75,25 @@ def drive_client(engine: int, clients: Sequence[Answers], seconds: float) -> Non
     with Client(engine) as client, ThreadPoolExecutor(len(clients)) as threads:
         # Asked for the results, it raises the first failure.
         list(threads.map(ask, clients))
+
+
+def drive_coroutines(engine: int, clients: Sequence[Answers], seconds: float) -> None:
+    """Do as `drive_client` with a coroutine for each of its clients, on one event loop."""
+    until_s = time.monotonic() + seconds
+
+    async def ask(client: Client, answers: Answers) -> None:
+        row = np.array([answers.value], np.float32)
+        while time.monotonic() < until_s:
+            answers.sent(time.monotonic())
+            async for part in client.stream_async(MODEL, row):
+                answers.part(part[0].tolist(), time.monotonic())
+            answers.end()
+
+    async def ask_all(client: Client) -> None:
+        await asyncio.gather(*(ask(client, answers) for answers in clients))
+
+    with Client(engine) as client:
+        asyncio.run(ask_all(client))
 
 
 def _replies(exchange: Exchange) -> bytes:

@@ -9,6 +9,7 @@ from host.procfs import ProcessUsage
 from report.record import Report
 from streams import (
     CLIENT,
+    COROUTINES,
     EVENTS,
     GRPC,
     HTTP2,
@@ -73,7 +74,7 @@ def test_costs_are_of_a_step_of_all_rows() -> None:
     [
         (EVENTS, 17.5, True),
         (EVENTS, 18.5, False),
-        *((way, us, us < 8) for way in (GRPC, HTTP2, CLIENT) for us in (7.5, 8.5)),
+        *((way, us, us < 8) for way in (GRPC, HTTP2, CLIENT, COROUTINES) for us in (7.5, 8.5)),
     ],
 )
 def test_costly_steps_miss_the_limit_of_their_way(way: str, cpu_us: float, met: bool) -> None:

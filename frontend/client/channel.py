@@ -202,7 +202,7 @@ class Channel:
         except BaseException:
             self.abandon(waiter)
             raise
-        if self._sleepers:
+        if self._sleepers and self._leader is None:
             with self._lock:
                 self._begin()
                 self._hand_over()
@@ -340,7 +340,7 @@ class Channel:
             waiter.fail(again(refusal))
 
     def _hand_over(self) -> None:
-        """Have somebody lead, where nobody does and somebody has to."""
+        """Have somebody lead, where nobody does and somebody has to: all who led see to it."""
         if self._leader is not None:
             return
         for waiter in self._sleepers:

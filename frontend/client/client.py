@@ -6,22 +6,24 @@
         y = client.infer("mnist", x)                    # x: array [rows, ...]
         future = client.infer_async("mnist", x)         # a concurrent.futures.Future
         y = await asyncio.wrap_future(future)           # in a coroutine
+        async for part in client.stream_async("mnist", x): ...
         outputs, errors = client.infer_many("mnist", x) # each row a request of its own
 
 A client's requests share batches with those that come over HTTP and gRPC. It works where the engine
 runs as the same user, and holds one of the lanes that [server] client_lanes sets aside.
 """
 
+import asyncio
 import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from functools import partial
-from types import MappingProxyType, TracebackType
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
 
 from ringbatch.frontend.client.arguments import (
     account_of,
@@ -29,11 +31,10 @@ from ringbatch.frontend.client.arguments import (
     expect_model_name,
     spin_ns,
 )
-from ringbatch.frontend.client.arrays import Array, ArrayCodec, RowCodec
+from ringbatch.frontend.client.arrays import Array, RowCodec
 from ringbatch.frontend.client.bulk import BulkRequest, Many
 from ringbatch.frontend.client.calls import (
     AsyncRequest,
-    ClientCodec,
     ClientModel,
     ClientRequest,
     Divider,
@@ -42,40 +43,27 @@ from ringbatch.frontend.client.calls import (
 from ringbatch.frontend.client.channel import Channel
 from ringbatch.frontend.client.engines import attach
 from ringbatch.frontend.client.errors import ClientClosed, EngineGone
+from ringbatch.frontend.client.loop_waker import running_waker
+from ringbatch.frontend.client.session import Session, models_of, refused
 from ringbatch.frontend.client.slots import Slots
-from ringbatch.frontend.client.streaming import RequestInParts
-from ringbatch.frontend.client.texts import ClientTextCodec
+from ringbatch.frontend.client.streaming import LoopRequestInParts, RequestInParts
 from ringbatch.frontend.client.waiter import Waiter
 from ringbatch.frontend.codec.model_address import no_such_model
 from ringbatch.frontend.codec.outcome import RULES
-from ringbatch.frontend.codec.part_limits import limits_asked
+from ringbatch.frontend.codec.part_limits import PartLimits, limits_asked
 from ringbatch.frontend.codec.payload import Part
 from ringbatch.frontend.codec.request_timeout import limit_ns
-from ringbatch.frontend.codec.result_sizes import ResultSizes
-from ringbatch.frontend.codec.resumption import ResumptionPlan
-from ringbatch.frontend.v1.json_values import ValueCodec
-from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.engines import attached, eligible, running
 from ringbatch.shm.errors import Draining, RequestError, StartupError
 from ringbatch.shm.host.platform import require_supported_machine
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.model_readiness import refusal
-from ringbatch.shm.model_spec import ModelSpec, defaults
-from ringbatch.shm.segment import Segment
 from ringbatch.shm.spinning import where_cpus_allow
 
 P = TypeVar("P")
 T = TypeVar("T")
+C = TypeVar("C", bound=RequestInParts)
 _SPIN_US: Final = 150
-
-
-class _Session(NamedTuple):
-    """Attachment to an engine, for as long as the engine lives."""
-
-    channel: Channel
-    segment: Segment
-    table: int
-    models: dict[str, ClientModel]
 
 
 class Client:
@@ -133,7 +121,7 @@ class Client:
             self._session = attached(self._engine, self._session_with)
         self._forsaken = weakref.finalize(self, self._session.channel.forsake)
 
-    def _session_with(self, name: str) -> _Session:
+    def _session_with(self, name: str) -> Session:
         segment, life = attach(name)
         with ExitStack() as undo:
             undo.callback(segment.detach)
@@ -145,7 +133,7 @@ class Client:
             undo.callback(bell.close)
             slots = Slots(segment, lane, doorbell.wake, time.monotonic_ns)
             channel = Channel(slots, bell, doorbell, life, spin_ns=self._spin_ns)
-            session = _Session(channel, segment, *models_of(segment))
+            session = Session(channel, segment, *models_of(segment))
             slots.divide()
             undo.pop_all()
         return session
@@ -278,34 +266,53 @@ class Client:
             AnswerCutOff: a worker died when a part was there, and the model is not resumable.
             RequestError: any other of `infer`, also behind a part.
         """
-        account = self._account if priority is None else account_of(priority)
-        session, wanted, timeout_ns = self._wanted(model, timeout_s)
-        channel = session.channel
-        parts: tuple[Part, ...] = ()
-        if wanted.spec.in_parts:
-            parts = self._parsed(session, wanted, wanted.codec.parse, inputs)
-        if not parts:
+        limits = first_part_timeout_s, part_gap_timeout_s
+        call = self._asked(RequestInParts, model, inputs, timeout_s, limits, priority)
+        if call is None:
             yield self.infer(model, inputs, timeout_s=timeout_s, priority=priority)
-            return
-        asked = limits_asked(first_part_timeout_s, part_gap_timeout_s)
-        request = partial(RequestInParts, channel, wanted, parts, timeout_ns, account)
-        call = self._parsed(session, wanted, request, asked)
-        channel.stand_by()
-        if not self._sent(session, call, wanted):
-            yield from self.stream(
-                model,
-                inputs,
-                timeout_s=timeout_s,
-                first_part_timeout_s=first_part_timeout_s,
-                part_gap_timeout_s=part_gap_timeout_s,
-                priority=priority,
-            )
             return
         try:
             yield from call.each()
         finally:
-            if not call.over:
-                channel.forsake(call)
+            call.leave()
+
+    async def stream_async(
+        self,
+        model: str,
+        inputs: Any,
+        *,
+        timeout_s: float | None = None,
+        first_part_timeout_s: float | None = None,
+        part_gap_timeout_s: float | None = None,
+        priority: str | None = None,
+    ) -> AsyncIterator[Any]:
+        """Do as `stream` on the event loop of asyncio, which is free until a part has come.
+
+        Args:
+            model, inputs, timeout_s, first_part_timeout_s, part_gap_timeout_s, priority: as for
+                `stream`.
+
+        Yields:
+            As `stream`.
+
+        Raises:
+            RequestError: as `stream`.
+        """
+        limits = first_part_timeout_s, part_gap_timeout_s
+        make = partial(LoopRequestInParts, running_waker())
+        call = self._asked(make, model, inputs, timeout_s, limits, priority)
+        if call is None:
+            future = self.infer_async(model, inputs, timeout_s=timeout_s, priority=priority)
+            yield await asyncio.wrap_future(future)
+            return
+        try:
+            while not call.ended():
+                if call.has_part:
+                    yield call.take()
+                else:
+                    await call.news()
+        finally:
+            call.leave()
 
     def infer_many(
         self,
@@ -348,7 +355,7 @@ class Client:
             channel.resume(bulk)
         return bulk.outcome()
 
-    def _wanted(self, model: str, timeout_s: float | None) -> tuple[_Session, ClientModel, int]:
+    def _wanted(self, model: str, timeout_s: float | None) -> tuple[Session, ClientModel, int]:
         self._expect_open()
         session = self._session
         if session.channel.gone:
@@ -363,7 +370,7 @@ class Client:
             wanted = None
         if wanted is None:
             expect_model_name(model)
-            raise _refused(session, None, no_such_model(model, session.models))
+            raise refused(session, None, no_such_model(model, session.models))
         most_ns = wanted.spec.timeout_ns
         return session, wanted, min(limit_ns("timeout_s", timeout_s) or most_ns, most_ns)
 
@@ -371,15 +378,41 @@ class Client:
         if self._closed:
             raise ClientClosed("the client was closed")
 
+    def _asked(
+        self,
+        make: Callable[[Channel, ClientModel, tuple[Part, ...], int, int, PartLimits], C],
+        model: str,
+        inputs: Any,
+        timeout_s: float | None,
+        limits: tuple[float | None, float | None],
+        priority: str | None,
+    ) -> C | None:
+        """Send a request for parts; return None if its answer has no parts."""
+        account = self._account if priority is None else account_of(priority)
+        while True:
+            session, wanted, timeout_ns = self._wanted(model, timeout_s)
+            channel = session.channel
+            parts: tuple[Part, ...] = ()
+            if wanted.spec.in_parts:
+                parts = self._parsed(session, wanted, wanted.codec.parse, inputs)
+            if not parts:
+                return None
+            asked = limits_asked(*limits)
+            made = partial(make, channel, wanted, parts, timeout_ns, account)
+            call = self._parsed(session, wanted, made, asked)
+            channel.stand_by()
+            if self._sent(session, call, wanted):
+                return call
+
     @staticmethod
-    def _parsed(session: _Session, model: ClientModel, parse: Callable[[P], T], inputs: P) -> T:
+    def _parsed(session: Session, model: ClientModel, parse: Callable[[P], T], inputs: P) -> T:
         try:
             return parse(inputs)
         except RequestError as error:
             session.channel.resume(UnsentRequest(session.channel, model.spec, error))
             raise
 
-    def _sent(self, session: _Session, request: Waiter, model: ClientModel) -> bool:
+    def _sent(self, session: Session, request: Waiter, model: ClientModel) -> bool:
         """Send a request; return False if a successor engine serves, which needs a new one.
 
         Raises:
@@ -393,10 +426,10 @@ class Client:
         if not taken:
             segment, spec = session.segment, model.spec
             error = refusal(segment.words, segment.layout, spec, session.channel.clock())
-            raise _refused(session, spec, error)
+            raise refused(session, spec, error)
         return True
 
-    def _kept_up(self, session: _Session) -> _Session:
+    def _kept_up(self, session: Session) -> Session:
         """Return the session with the models that serve now; unchanged if the engine has ended."""
         try:
             if session.segment.model_table.number == session.table:
@@ -412,7 +445,7 @@ class Client:
             pass
         return session
 
-    def _reopened(self, session: _Session) -> _Session:
+    def _reopened(self, session: Session) -> Session:
         """Return a session with the engine that runs now, if that is another one."""
         if isinstance(self._engine, int) or self._segment is not None:
             raise EngineGone("the engine has stopped")
@@ -428,7 +461,7 @@ class Client:
                     raise EngineGone(str(error)) from None
             return self._session
 
-    def _follow(self, former: _Session) -> None:
+    def _follow(self, former: Session) -> None:
         """Open a session with the engine that replaces the one that stops.
 
         Raises:
@@ -464,36 +497,3 @@ def _renew_locks() -> None:
 
 
 os.register_at_fork(after_in_child=_renew_locks)
-
-
-def models_of(
-    segment: Segment, known: Mapping[str, ClientModel] = MappingProxyType({})
-) -> tuple[int, dict[str, ClientModel]]:
-    """Return the number of a segment's model table, and its serving models by name.
-
-    Each is the version that the engine chooses. Known models keep all that was learned of them.
-    """
-    table = segment.read_models()
-    models = {}
-    for name, spec in defaults(segment.models).items():
-        model = known.get(name)
-        if model is None or model.spec != spec:
-            model = _model(spec, segment)
-        models[name] = model
-    return table, models
-
-
-def _model(spec: ModelSpec, segment: Segment) -> ClientModel:
-    codec: ClientCodec = ArrayCodec(spec) if spec.typed else ValueCodec(spec)
-    if spec.tokens is not None:
-        codec = ClientTextCodec(ArrayCodec(spec), spec)
-    takes = segment.layout.model(spec.index) + ModelWords.TAKES
-    sizes = ResultSizes(codec.result_bytes, spec.chain)
-    resumption = ResumptionPlan(spec) if spec.resumes else None
-    return ClientModel(spec, codec, sizes, takes, resumption)
-
-
-def _refused(session: _Session, spec: ModelSpec | None, error: RequestError) -> RequestError:
-    """Count a request that is not sent, and return its error; `spec` is of its model."""
-    session.channel.resume(UnsentRequest(session.channel, spec, error))
-    return error

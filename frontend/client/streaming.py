@@ -1,5 +1,6 @@
 """A request of a client whose answer comes in parts, as the model makes them."""
 
+import asyncio
 import os
 from collections import deque
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from typing import Any
 from ringbatch.frontend.client.calls import ClientModel, ClientRequest
 from ringbatch.frontend.client.channel import Channel
 from ringbatch.frontend.client.errors import ClientClosed
+from ringbatch.frontend.client.loop_waker import LoopWaker
 from ringbatch.frontend.codec.limit_messages import expect_one_batch
 from ringbatch.frontend.codec.outcome import InternalError
 from ringbatch.frontend.codec.part_limits import (
@@ -68,11 +70,6 @@ class RequestInParts(ClientRequest):
         """As in `Waiter`."""
         return self._until_ns
 
-    @property
-    def over(self) -> bool:
-        """True once nothing more comes."""
-        return self._over
-
     def _send_first(self, index: int) -> bool:
         rows, payload, _ = self._parts[index]
         usual = self._model.result_sizes.result_bytes(rows, len(payload))
@@ -101,6 +98,10 @@ class RequestInParts(ClientRequest):
             self.fail(InternalError())
         # Behind the part, so that a thread that clears it and then looks finds either.
         self.ready = True
+        self._wake()
+
+    def _wake(self) -> None:
+        """Wake who waits for a part."""
         self._channel.wake(self)
 
     def answered(self, slot: int) -> None:
@@ -149,25 +150,91 @@ class RequestInParts(ClientRequest):
         self.advance()
         return True
 
+    def ended(self) -> bool:
+        """Return whether the program has all parts, and no more come.
+
+        Raises:
+            RequestError: why no more parts come.
+        """
+        # Before the look at arrived parts: a part that comes later sets it again.
+        self.ready = False
+        over = self._over
+        if self._arrived:
+            return False
+        if over:
+            if self._error is not None:
+                raise self._error
+            return True
+        if self._channel.closed:
+            parent = os.getppid()
+            raise ClientClosed(f"this client belongs to process {parent}, which has the parts")
+        return False
+
+    @property
+    def has_part(self) -> bool:
+        """True if a part has come that the program does not have."""
+        return bool(self._arrived)
+
+    def take(self) -> Any:
+        """Return the next part, which has come."""
+        return self._model.codec.render([(self._rows, self._arrived.popleft())])
+
     def each(self) -> Iterator[Any]:
         """Yield each part of the answer, and wait for it; for one thread.
 
         Raises:
             RequestError: why no more parts come.
         """
-        render, rows = self._model.codec.render, self._rows
-        while True:
-            # Before the look at arrived parts: a part that comes later sets it again.
-            self.ready = False
-            over = self._over
+        while not self.ended():
             if self._arrived:
-                yield render([(rows, self._arrived.popleft())])
-            elif over:
-                if self._error is not None:
-                    raise self._error
-                return
-            elif self._channel.closed:
-                parent = os.getppid()
-                raise ClientClosed(f"this client belongs to process {parent}, which has the parts")
+                yield self.take()
             else:
                 self._channel.wait(self)
+
+    def leave(self) -> None:
+        """Give up what has not come; do nothing if nothing more comes."""
+        if not self._over:
+            self._channel.forsake(self)
+
+
+class LoopRequestInParts(RequestInParts):
+    """A request whose parts a coroutine takes, on the loop of a waker.
+
+    Args:
+        waker: of the loop that runs in this thread.
+        channel, model, parts, timeout_ns, account, asked: as for `RequestInParts`.
+    """
+
+    __slots__ = ("_news", "_waker")
+
+    def __init__(
+        self,
+        waker: LoopWaker,
+        channel: Channel,
+        model: ClientModel,
+        parts: tuple[Part, ...],
+        timeout_ns: int,
+        account: int,
+        asked: PartLimits,
+    ) -> None:
+        super().__init__(channel, model, parts, timeout_ns, account, asked)
+        self._waker = waker
+        self._news: asyncio.Future[None] | None = None
+
+    def _wake(self) -> None:
+        self._waker.add(self)
+
+    def resolve(self) -> None:
+        """As in `Waiter`."""
+        self._waker.add(self)
+
+    def notify(self) -> None:
+        """As in `Notified`."""
+        news, self._news = self._news, None
+        if news is not None and not news.done():
+            news.set_result(None)
+
+    def news(self) -> "asyncio.Future[None]":
+        """Return a future that is done once there may be a part, or the end."""
+        news = self._news = self._waker.loop.create_future()
+        return news

@@ -24,9 +24,12 @@ def test_the_client_gets_answers(served: Server) -> None:
     assert np.allclose(names["y"], names["late"], rtol=1e-5)
 
 
-def test_asyncio_gets_an_answer(served: Server) -> None:
+def test_asyncio_gets_an_answer_and_parts(served: Server) -> None:
     names: dict[str, Any] = {}
     exec(example(PAGE, "asyncio"), names)
     with Client(served.pid) as client:
-        y = asyncio.run(names["answer"](client, np.ones((3, 16), np.float32)))
+        x = np.ones((3, 16), np.float32)
+        y = asyncio.run(names["answer"](client, x))
+        (part,) = asyncio.run(names["parts"](client, x))
     assert y.shape == (3, 10)
+    assert np.allclose(y, part, rtol=1e-5)

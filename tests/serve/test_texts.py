@@ -1,4 +1,7 @@
-"""Texts in, vectors, scores and labels out, over every protocol; OpenAI's embeddings, reranking."""
+"""Texts in, vectors, scores and labels out, over every protocol; OpenAI's embeddings, reranking.
+
+Tests frontend/client/texts.py.
+"""
 
 import base64
 import json
