@@ -72,9 +72,13 @@ class ArrayCodec:
         """The rows of shapes that were found right and need no second look."""
         self._only: tuple[Shape, np.dtype[Any], int] | None = None
         """Shape, dtype and bytes of a prediction, where these are always the same."""
+        self._element: np.dtype[Any] | None = None
+        """The dtype of the only output; None for several, and if its elements need a look."""
         output = spec.outputs[0]
-        if len(spec.outputs) == 1 and output.row_bytes and output.datatype.name != "BOOL":
-            self._only = output.shape, _dtype(output), output.row_bytes
+        if len(spec.outputs) == 1 and output.datatype.fixed and output.datatype.name != "BOOL":
+            self._element = _dtype(output)
+            if output.row_bytes:
+                self._only = output.shape, self._element, output.row_bytes
 
     def parse(self, inputs: Array | Mapping[str, Array]) -> tuple[Part, ...]:
         """Return the parts for slots, in order; none without instances.
@@ -156,6 +160,8 @@ class ArrayCodec:
             if len(result) == rows * row_bytes:
                 return np.ndarray((rows, *shape), dtype, result)
         try:
+            if len(results) == 1 and self._element is not None:
+                return self._rendered(*results[0], self._element)
             parts = [
                 (memory, placed(self._frame, rows, memory).parts)
                 for rows, memory in self._whole([(rows, memoryview(one)) for rows, one in results])
@@ -171,6 +177,12 @@ class ArrayCodec:
         if len(arrays) == 1:
             return arrays[0]
         return {tensor.name: array for tensor, array in zip(self._outputs, arrays, strict=True)}
+
+    def _rendered(self, rows: int, result: bytearray, dtype: np.dtype[Any]) -> Array:
+        """Return the only output of the only result; raises as `placed`."""
+        one = placed(self._frame, rows, memoryview(result)).parts[0]
+        array: Array = np.ndarray(one.shape, dtype, result, one.offset)
+        return array if self._batched else array.reshape(array.shape[1:])
 
     def _joined(self, tensor: Tensor, arrays: list[Array]) -> Array:
         if not arrays:
