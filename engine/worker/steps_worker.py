@@ -62,8 +62,8 @@ class StepsWorker(Worker):
         if runner.held:
             runner.step()
         self._publish_room()
-        for batch in runner.take_ended():
-            self._report_ended(batch)
+        if ended := runner.take_ended():
+            self._report_ended(ended)
         if runner.run_ns > before_ns:
             # BATCHES, ROWS and RUN_NS.
             counters.add_each((0, 0, runner.run_ns - before_ns))
@@ -111,12 +111,16 @@ class StepsWorker(Worker):
                 mark = wanted_mark
             self._stepped.join(references, mark, now_ns)
 
-    def _report_ended(self, batch: LiveBatch) -> None:
-        """Post the answers of a batch, and report it."""
+    def _report_ended(self, batches: list[LiveBatch]) -> None:
+        """Post the answers of batches, and report all with one wake-up of the collector."""
         self._slots.flush()
-        mark, kind = batch.mark, ReportKind.FAILED if batch.failed else ReportKind.DONE
-        self._report(kind, mark.batch, mark.rows, batch.spent)
-        self._counters.add_each((1, mark.rows, 0))
+        rows = 0
+        for batch in batches:
+            mark, kind = batch.mark, ReportKind.FAILED if batch.failed else ReportKind.DONE
+            self._unsent.append(report_words(kind, mark.batch, mark.rows, batch.spent))
+            rows += mark.rows
+        self._send_reports()
+        self._counters.add_each((len(batches), rows, 0))
 
     def _report(
         self, kind: ReportKind, first: int, second: int = 0, spent: Spent = NOTHING

@@ -137,7 +137,11 @@ def in_steps(
 
 
 class StepsHarness:
-    """An engine of one model in steps, one client lane, and a clock."""
+    """An engine of one model in steps, one client lane, and a clock.
+
+    Attributes:
+        rings: how often workers have rung for the collector.
+    """
 
     def __init__(
         self,
@@ -159,6 +163,7 @@ class StepsHarness:
         self.ended: list[int] = []
         self.models = {number: make(**countdown) for number in self.entry.workers}
         self.workers: dict[int, StepsWorker] = {}
+        self.rings = 0
         self.replies: dict[int, Reply] = {}
         self.seen: dict[int, list[Any]] = {}
         self.collector = self.new_collector()
@@ -193,7 +198,7 @@ class StepsHarness:
             pause=lambda _seconds: None,
             limits=JoinLimits(cost, most_cost=self.most_cost, most_joining=self.most_joining),
         )
-        worker = StepsWorker(self.segment, number, runner, slots, lambda: None, self._tick)
+        worker = StepsWorker(self.segment, number, runner, slots, self._ring, self._tick)
         first = self.segment.layout.worker(number)
         self.segment.words[first + WorkerWords.MODEL] = self.entry.reference
         self.segment.words[first + WorkerWords.STATE] = WorkerState.READY
@@ -201,6 +206,9 @@ class StepsHarness:
         self.workers[number] = worker
         self.collect()
         return worker
+
+    def _ring(self) -> None:
+        self.rings += 1
 
     def kill(self, number: int, *, killed: bool = False) -> bool:
         """End a worker's process, and tell the collector."""
