@@ -114,6 +114,7 @@ _AUTHORITIES: Final = "/etc/tls/logger"
 _LOGGED_BYTES: Final = 1 << 24
 """Most bytes of a body that are logged; the agent's own logger keeps all."""
 COMPONENT_PORT: Final = 8080
+_LAST_PORT: Final = 65535
 IDLE: Final = (
     "config-dir",
     "log-batch-interval",
@@ -184,6 +185,9 @@ def configuration(arguments: argparse.Namespace, more: dict[Place, tuple[str, An
     if _given(arguments, "enable-batcher") in _OFF[1:]:
         problems.append("--enable-batcher: this is nothing but a batcher, so it cannot be off")
     port = _given(arguments, "component-port") or str(COMPONENT_PORT)
+    if not (port.isdecimal() and len(port) < 6 and 1 <= int(port) <= _LAST_PORT):
+        words = f"a whole number from 1 to {_LAST_PORT}"
+        problems.append(f'--component-port: found "{port}", but it must be {words}')
     if problems:
         raise ConfigError(*problems)
     document: dict[str, Any] = {

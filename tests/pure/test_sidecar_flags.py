@@ -129,7 +129,13 @@ def test_the_source_of_the_agents_logger_may_be_another(calls: list[Config]) -> 
             "--max-latency 70000",
             "--max-latency: found 70000 ms, but it must be at most --timeout-s",
         ),
-        ("--component-port x", '--component-port: found "http://127.0.0.1:x", but it must be '),
+        *(
+            (
+                f"--component-port {port}",
+                f'--component-port: found "{port}", but it must be a whole number from 1 to ',
+            )
+            for port in ("x", "0", "65536", "²")
+        ),
     ],
 )
 def test_an_impossible_value_is_refused_by_the_flags_own_name(
