@@ -156,13 +156,6 @@ class TypedRequests:
         Raises:
             InvalidRequest: as `parse`.
         """
-        try:
-            return self._read(request, may_hold_booleans(body), context)
-        except InvalidRequest as misfit:
-            misfit.args = (as_written(str(misfit), body),)
-            raise
-
-    def _read(self, request: Any, booleans: bool, context: bytes) -> Parsed:
         if not isinstance(request, dict):
             raise InvalidRequest(f"{UNREADABLE}it is {shown(request)}, not an object")
         key, value = _choose(request)
@@ -171,7 +164,11 @@ class TypedRequests:
         if not in_columns:
             expect_batches(len(value), self._cap, self._max_in_flight)
         columns = self._columns(value) if in_columns else self._rows(key, value)
-        return self._parts(columns, booleans, context), in_columns
+        try:
+            return self._parts(columns, may_hold_booleans(body), context), in_columns
+        except InvalidRequest as misfit:
+            misfit.args = (as_written(str(misfit), body),)
+            raise
 
     def _columns(self, value: dict[str, Any]) -> list[Column]:
         self._expect_names(value, "`inputs`")

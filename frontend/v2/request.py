@@ -321,8 +321,21 @@ class InferRequests:
     def _filled(
         self, described: Described, binary: memoryview, text: bytes | bytearray
     ) -> InferRequest:
+        booleans = may_hold_booleans(text)
         try:
-            tensors = self._tensors(described, binary, booleans=may_hold_booleans(text))
+            # Lazy ones only where `described` says so.
+            tensors: list[Any] = [
+                given.reader.packed(given.values, given.shape, booleans=booleans)
+                if given.size == IN_JSON
+                else given.reader.unpacked(
+                    binary[given.start : given.start + given.size], given.shape
+                )
+                if given.size >= 0
+                else given.values.tensor(described.rows)
+                if given.size == LEFT_OUT
+                else given.reader.settled(given.values, given.shape)
+                for given in described.given
+            ]
         except InvalidRequest as misfit:
             misfit.args = (as_written(str(misfit), text),)
             raise
@@ -335,19 +348,6 @@ class InferRequests:
             return InferRequest(lazy_parts, described.requested)
         parts = self._signature.parts(shapes, dimensions, tensors, self._context_bytes())
         return InferRequest(parts, described.requested)
-
-    def _tensors(self, described: Described, binary: memoryview, *, booleans: bool) -> list[Any]:
-        # Lazy ones only where `described` says so.
-        return [
-            given.reader.packed(given.values, given.shape, booleans=booleans)
-            if given.size == IN_JSON
-            else given.reader.unpacked(binary[given.start : given.start + given.size], given.shape)
-            if given.size >= 0
-            else given.values.tensor(described.rows)
-            if given.size == LEFT_OUT
-            else given.reader.settled(given.values, given.shape)
-            for given in described.given
-        ]
 
     def _context_bytes(self) -> bytes:
         """Return the request context; empty for a model that does not ask for it."""
