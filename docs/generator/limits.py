@@ -19,7 +19,7 @@ from ringbatch.frontend.codec import (
 )
 from ringbatch.frontend.falcon import completion_resources
 from ringbatch.frontend.grpc import answers_in_parts, status
-from ringbatch.frontend.http import content_coding, fallback, head, phases
+from ringbatch.frontend.http import content_coding, fallback, head, phases, refusal_pacing
 from ringbatch.frontend.page import subscribers
 from ringbatch.frontend.payloads import log
 from ringbatch.frontend.request import offload
@@ -102,6 +102,11 @@ def _limits() -> Iterator[tuple[str, tuple[Limit, ...]]]:
             ),
             Limit("time without a part", f"{event_stream.SILENCE_S:g} s", "a comment is sent"),
             Limit("pipelined requests", f"{fallback.MAX_PIPELINED}", "they wait"),
+            Limit(
+                "refusals a second of a frontend, on connections that ask before `Retry-After`",
+                f"{10**9 // refusal_pacing.TURN_NS:,}",
+                f"they wait, for up to {refusal_pacing.LONGEST_NS // 10**6} ms",
+            ),
             Limit(
                 "requests at once on an HTTP/2 connection",
                 f"{connection.MOST_STREAMS}",

@@ -26,6 +26,7 @@ from ringbatch.frontend.http.fast_lane_states import State
 from ringbatch.frontend.http.head import END, HEAD_TOO_LONG, MAX_HEAD_BYTES, RequestHead, head_size
 from ringbatch.frontend.http.lane_connection import NO_HEAD, LaneConnection
 from ringbatch.frontend.http.receiver import Receiver, read_with
+from ringbatch.frontend.http.refusal_pacing import retry_after_s
 from ringbatch.frontend.http.request_tracking import LARGE_ANSWER_BYTES
 from ringbatch.frontend.http.response_heads import LENGTHS, write_whole
 from ringbatch.frontend.request.arrival import LARGE_BYTES
@@ -39,6 +40,7 @@ _BODY: Final = State.BODY
 _RECEIVING: Final = State.RECEIVING
 _ANSWER: Final = State.ANSWER
 _EVENTS: Final = State.EVENTS
+_HELD: Final = State.HELD
 _NEXT: Final = State.NEXT
 _ENDED: Final = State.ENDED
 
@@ -258,6 +260,8 @@ class FastLane(LaneConnection):
         elif status == 200 and self._keep_alive:
             usual_head = self._settings.response_heads.success(headers)
             write_whole(self._transport, usual_head, self._identity, body)
+        elif status == 503 or status == 429:
+            self._refused(answer)
         else:
             self._answer_unusually(status, body, headers)
         if self._buffer and self._state is _HEAD:
@@ -304,6 +308,33 @@ class FastLane(LaneConnection):
         write_whole(self._transport, head, self._identity, body)
         if not self._keep_alive:
             self._part()
+
+    def _refused(self, answer: Answer) -> None:
+        """Send a refusal, or have it wait for its turn if its client has come too early."""
+        pacing, deadline_ns = self._settings.pacing, self._outcomes.deadline_ns
+        if self._keep_alive and pacing.hold(self, self._retry_ns, deadline_ns, self._loop):
+            self._state = _HELD
+            self._held = answer
+        else:
+            self._send_refusal(answer)
+
+    def release(self) -> None:
+        """As in `Asker`."""
+        answer, self._held = self._held, None
+        if answer is None:
+            return
+        self._state = _HEAD
+        self._clock.age_s = 0
+        self._send_refusal(answer)
+        if self._buffer and self._state is _HEAD:
+            self._wait_for_turn()
+
+    def _send_refusal(self, answer: Answer) -> None:
+        # What the client has sent already, it sent before it knew.
+        if not self._buffer:
+            pacing = self._settings.pacing
+            self._retry_ns = pacing.clock() + retry_after_s(answer[2]) * 1_000_000_000
+        self._answer_unusually(*answer)
 
     def _refuse(self, status: int, text: str) -> None:
         self._keep_alive = False

@@ -12,6 +12,7 @@ from ringbatch.frontend.access.recorder import Recorder
 from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http.fallback import FallbackProtocol
 from ringbatch.frontend.http.head_reader import HeadReader
+from ringbatch.frontend.http.refusal_pacing import RefusalPacing
 from ringbatch.frontend.http.response_heads import ResponseHeads
 from ringbatch.frontend.request.calls import PredictionService
 from ringbatch.frontend.security.accounts import Accounts
@@ -60,6 +61,7 @@ class FastLaneSettings:
         recorder: keeps ids, times and log lines of requests.
         accounts: of clients.
         heir: takes connections of HTTP/2; None without HTTP/2.
+        pacing: holds back refusals to clients that ask again too early.
     """
 
     predictions: PredictionService
@@ -74,6 +76,7 @@ class FastLaneSettings:
     recorder: Recorder
     accounts: Accounts = field(default_factory=lambda: Accounts(on=False))
     heir: Heir | None = None
+    pacing: RefusalPacing = field(default_factory=RefusalPacing)
 
     def successor(
         self,

@@ -19,6 +19,7 @@ class State(Enum):
     RECEIVING = "the body is received straight into its slot"
     ANSWER = "the answer is being made; what comes meanwhile waits"
     EVENTS = "an answer in parts goes out; what comes meanwhile waits"
+    HELD = "a refusal waits for its turn; what comes meanwhile waits"
     NEXT = "what came meanwhile waits for the next turn of the event loop"
     ENDED = "what comes is dropped: the connection is to be closed, lost or handed over"
 
@@ -29,6 +30,7 @@ PHASE_OF: Final = {
     State.RECEIVING: Phase.BODY,
     State.ANSWER: Phase.ANSWER,
     State.EVENTS: Phase.ANSWER,
+    State.HELD: Phase.ANSWER,
     State.NEXT: Phase.ANSWER,
     State.ENDED: Phase.TAKING,
 }
@@ -38,6 +40,7 @@ TRANSITIONS: Final = {
         "_begin": State.ANSWER,
         "_read_head": State.BODY,
         "_encode": State.ANSWER,
+        "_refused": State.HELD,
         "_wait_for_turn": State.NEXT,
         "_hand_over": State.ENDED,
         "_end": State.ENDED,
@@ -59,6 +62,10 @@ TRANSITIONS: Final = {
     },
     State.EVENTS: {
         "end_events": State.HEAD,
+        "_end": State.ENDED,
+    },
+    State.HELD: {
+        "release": State.HEAD,
         "_end": State.ENDED,
     },
     State.NEXT: {

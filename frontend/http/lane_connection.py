@@ -10,6 +10,7 @@ from typing import Any, Final
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
+from ringbatch.frontend.codec.outcome import Answer
 from ringbatch.frontend.http.body_budget import Holding
 from ringbatch.frontend.http.event_answer import EventAnswer
 from ringbatch.frontend.http.fast_lane_settings import FastLaneSettings
@@ -29,6 +30,7 @@ _HEAD: Final = State.HEAD
 _RECEIVING: Final = State.RECEIVING
 _ANSWER: Final = State.ANSWER
 _EVENTS: Final = State.EVENTS
+_HELD: Final = State.HELD
 _NEXT: Final = State.NEXT
 _ENDED: Final = State.ENDED
 NONE_HAS_AS_MANY: Final = -1
@@ -51,6 +53,7 @@ class LaneConnection(asyncio.Protocol):
         "_given",
         "_head",
         "_head_text",
+        "_held",
         "_holding",
         "_identity",
         "_keep_alive",
@@ -63,6 +66,7 @@ class LaneConnection(asyncio.Protocol):
         "_predictions",
         "_reading",
         "_receiver",
+        "_retry_ns",
         "_samples",
         "_seen_bytes",
         "_server_state",
@@ -115,6 +119,10 @@ class LaneConnection(asyncio.Protocol):
         self._events: EventAnswer | None = None
         self._upload: Upload | None = None
         self._receiver: Receiver | None = None
+        self._held: Answer | None = None
+        """A refusal that waits for its turn."""
+        self._retry_ns = 0
+        """Until when the client was told to wait, with the last refusal."""
         self._keep_alive = True
         self._leaving = False
         self._stopping = False
@@ -188,6 +196,7 @@ class LaneConnection(asyncio.Protocol):
         """End the connection with the next answer, if there is one; called by the server."""
         self._leaving = True
         self._keep_alive = False
+        self.release()
 
     def shutdown(self) -> None:
         """Finish the request that has begun, and close; called by the server."""
@@ -198,6 +207,10 @@ class LaneConnection(asyncio.Protocol):
 
     def _advance(self) -> None:
         """Serve the next request that the buffer holds, as far as it has come."""
+        raise NotImplementedError
+
+    def release(self) -> None:
+        """Send the refusal that waits for its turn, if there is one."""
         raise NotImplementedError
 
     def _refuse(self, status: int, text: str) -> None:
@@ -218,7 +231,7 @@ class LaneConnection(asyncio.Protocol):
         state = self._state
         # A client that reads no events may leave, which is seen only by reading.
         reading = (self._writable or state is _EVENTS) and not (
-            state in (_ANSWER, _EVENTS, _NEXT) and len(self._buffer) > MAX_WAITING_BYTES
+            state in (_ANSWER, _EVENTS, _HELD, _NEXT) and len(self._buffer) > MAX_WAITING_BYTES
         )
         if reading != self._reading and self._state is not _ENDED:
             self._reading = reading
@@ -233,6 +246,7 @@ class LaneConnection(asyncio.Protocol):
 
     def _end(self) -> None:
         self._state = _ENDED
+        self._held = None
         self._buffer.clear()
         self._holding.end()
         if self._upload is not None and self._receiver is not None:

@@ -54,6 +54,8 @@ class RequestOutcomes:
             long that it may be one of the slowest, or one that is to be logged.
         took_ns: of that request, from its acceptance to its end.
         ended_ns: as in `RequestOutcome`.
+        deadline_ns: of that request, if it failed and had one; else 0. Only for those with
+            `must_log`.
         batch_id, slot: of that request, unless `must_log`: the id of its batch, and the slot
             out of which its answer came.
         traced: where those are kept that are traced; None where none are.
@@ -76,6 +78,7 @@ class RequestOutcomes:
         "_unsettled",
         "batch_id",
         "clock",
+        "deadline_ns",
         "ended_ns",
         "lane",
         "must_log",
@@ -99,7 +102,7 @@ class RequestOutcomes:
         self._code = self._instances = 0
         self._account = NOBODY
         """Account of a request that had no slot; any other request has it in its slot."""
-        self.took_ns = self.ended_ns = 0
+        self.took_ns = self.ended_ns = self.deadline_ns = 0
         self.batch_id = ""
         self.slot = NO_SLOT
         self.must_log = False
@@ -153,10 +156,11 @@ class RequestOutcomes:
         slot: int = NO_SLOT,
         account: int = NOBODY,
         instances: int = 0,
+        deadline_ns: int = 0,
     ) -> None:
         """Record another end of a request; arguments as for `answered` and of `RequestOutcome`.
 
-        `NO_SLOT` is the slot of a request that had none.
+        `NO_SLOT` is the slot of a request that had none. 0 is the deadline of one that had none.
         """
         self.ended_ns = ended_ns = self.clock()
         self.took_ns = took_ns = ended_ns - accepted_ns
@@ -165,6 +169,7 @@ class RequestOutcomes:
         else:
             tally.ended(code, took_ns, 1, account)
         self.must_log = True
+        self.deadline_ns = deadline_ns
         self._tally, self._code, self._instances = tally, code, instances
         self.slot, self._account = slot, account
 

@@ -113,19 +113,19 @@ class Pipeline:
         if words[_MODEL_TABLE] != models.table_number:
             models.keep_up()
         now_ns = self._clock()
-        accepted_ns, word = begun_ns or now_ns, account
+        accepted_ns, word, deadline_ns = begun_ns or now_ns, account, 0
         rendering: Rendering[A] | None = None
         error: RequestError
         try:
             model, parts, rendering, asked_ns, level = codec.read(name, body, framing)
-            # Where a worker only died, requests wait for the next, like those in flight.
-            if not words[model.takes_word]:
-                raise models.refusal(model.spec, now_ns)
             limit_ns = model.spec.timeout_ns
             if timeout_ns or asked_ns:
                 limit_ns = shortest_ns(limit_ns, timeout_ns, asked_ns)
             tally = model.tallies[codec.protocol]
             deadline_ns = accepted_ns + limit_ns
+            # Where a worker only died, requests wait for the next, like those in flight.
+            if not words[model.takes_word]:
+                raise models.refusal(model.spec, now_ns)
             # Usual are an account without a limit, and a body that asks for no class.
             word = word_for_slot(account, level) if level or account > MAX_WORD else account
             if in_parts is not None and model.spec.in_parts and parts:
@@ -176,7 +176,7 @@ class Pipeline:
         meant = codec.meant(name, body, framing)
         tallies = models.tallies.nobody if meant is None else meant.tallies
         code, tally = status_of(error), tallies[codec.protocol]
-        self.engine.outcomes.record(tally, code, accepted_ns, account=word)
+        self.engine.outcomes.record(tally, code, accepted_ns, account=word, deadline_ns=deadline_ns)
         if rendering is None:
             reply(codec.refusal(name, error))
         else:

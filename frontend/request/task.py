@@ -368,7 +368,9 @@ class InflightRequest(SlotRequest[A]):
     def fail(self, engine: Engine, error: RequestError, batch: int, slot: int) -> None:
         """Tell the client why there is no answer; the other arguments are those of `_failed`."""
         code = status_of(error)
-        engine.outcomes.record(self.tally, code, self.accepted_ns, slot, self.account)
+        engine.outcomes.record(
+            self.tally, code, self.accepted_ns, slot, self.account, deadline_ns=self.deadline_ns
+        )
         batch_id = engine.batch_ids.text(batch) if batch else ""
         self.reply(self.rendering.render_error(error, batch_id))
 

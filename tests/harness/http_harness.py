@@ -22,6 +22,7 @@ from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http.fast_lane import FastLane
 from ringbatch.frontend.http.fast_lane_settings import CLOSE_GRACE_S, FastLaneSettings
 from ringbatch.frontend.http.head_reader import HeadReader
+from ringbatch.frontend.http.refusal_pacing import RefusalPacing
 from ringbatch.frontend.http.response_heads import ResponseHeads
 from ringbatch.frontend.request.calls import Body, Reply
 from ringbatch.frontend.request.parts_task import InParts
@@ -206,6 +207,7 @@ class Connection:
         served: Any = app,
         recorder: Recorder | None = None,
         predictions: Any = None,
+        pacing: RefusalPacing | None = None,
     ) -> None:
         self.places = places
         self.placed: Placed | None = None
@@ -233,6 +235,7 @@ class Connection:
             close_grace_s=lambda: CLOSE_GRACE_S,
             budget=budget,
             recorder=recorder or silent_recorder(),
+            pacing=pacing or RefusalPacing(),
         )
         if http2:
             settings.heir = functools.partial(heir, settings)

@@ -16,6 +16,7 @@ class _NoEndings:
     """Stand-in for the outcomes of a service that makes no answers itself."""
 
     must_log = False
+    deadline_ns = 0
     traced = None
     lane = SimpleNamespace(words=memoryview(b""), finished_words=())
 

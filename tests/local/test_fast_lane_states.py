@@ -16,6 +16,7 @@ from sources import ROOT
 from ringbatch.frontend.http.fast_lane import FastLane
 from ringbatch.frontend.http.fast_lane_states import PHASE_OF, TRANSITIONS, State
 from ringbatch.frontend.http.phases import LIMITS, Phase
+from ringbatch.frontend.http.refusal_pacing import LOOK_NS, TURN_NS, RefusalPacing
 from ringbatch.frontend.request.arrival import LARGE_BYTES
 
 Enter = Callable[[Connection], None]
@@ -115,6 +116,12 @@ def asked_for_events(connection: Connection) -> None:
     connection.calls[-1].parts(b"1")
 
 
+def refused_too_often(connection: Connection) -> None:
+    for _ in range(2 + LOOK_NS // TURN_NS):
+        connection.feed(request(b"{}"))
+        connection.calls[-1].reply((503, b"{}", (("retry-after", "1"),)))
+
+
 def answered_with_more_behind(connection: Connection) -> None:
     connection.feed(2 * request(b"{}"))
     connection.calls[-1].answer()
@@ -131,6 +138,7 @@ ENTER: dict[State, Enter] = {
     State.RECEIVING: half_a_body_into_its_slot,
     State.ANSWER: asked,
     State.EVENTS: asked_for_events,
+    State.HELD: refused_too_often,
     State.NEXT: answered_with_more_behind,
     State.ENDED: closed,
 }
@@ -153,6 +161,7 @@ EVENTS: dict[str, Callable[[Connection], None]] = {
     "foreign-request": lambda connection: connection.feed(request(b"", path=ESCAPED)),
     "large-body": lambda connection: connection.feed(bytes(LARGE_BYTES)),
     "answer": reply,
+    "turn": lambda connection: connection.lane.release(),
     "time": too_slow,
     "stop": lambda connection: connection.lane._close_if_idle(),
     "end": lambda connection: connection.lane.connection_lost(None),
@@ -189,6 +198,10 @@ LEADS = {
         "answer": State.HEAD,
         "end": State.ENDED,
     },
+    State.HELD: {
+        "turn": State.HEAD,
+        "end": State.ENDED,
+    },
     State.NEXT: {
         "end": State.ENDED,
     },
@@ -205,7 +218,7 @@ late.
 @pytest.mark.parametrize("state", State)
 def test_each_event_leads_from_each_state_to_that_of_the_table(state: State, event: str) -> None:
     async def test() -> None:
-        connection = Connection(places=True)
+        connection = Connection(places=True, pacing=RefusalPacing(lambda: 1))
         ENTER[state](connection)
         assert connection.lane._state is state
         EVENTS[event](connection)

@@ -37,8 +37,9 @@ class Watched(RequestOutcomes):
         slot: int = NO_SLOT,
         account: int = NOBODY,
         instances: int = 0,
+        deadline_ns: int = 0,
     ) -> None:
-        super().record(tally, code, accepted_ns, slot, account, instances)
+        super().record(tally, code, accepted_ns, slot, account, instances, deadline_ns)
         self.on_record(self.last())
 
 
@@ -204,6 +205,27 @@ def test_an_end_is_seen_and_counted_once(
     assert (ending.stamps is not None) == stamped
     assert ending.ended_ns == harness.loop.now_ns
     assert harness.replies_before == [0]
+
+
+@pytest.mark.parametrize(
+    "act",
+    [failed(Status.OVERLOADED), failed(Status.LIMITED), expired, crowded, without_workers],
+)
+def test_the_writer_of_a_refusal_learns_the_deadline(act: Callable[[Seen], None]) -> None:
+    harness = Seen()
+    began_ns = harness.loop.now_ns
+    act(harness)
+    assert harness.service.engine.outcomes.deadline_ns == began_ns + TIMEOUT_NS
+
+
+@pytest.mark.parametrize("act", [malformed, of_nobody, outside])
+def test_a_request_without_a_deadline_leaves_none(act: Callable[[Seen], None]) -> None:
+    harness = Seen()
+    expired(harness)
+    assert harness.service.engine.outcomes.deadline_ns
+    harness.replies.got.clear()
+    act(harness)
+    assert not harness.service.engine.outcomes.deadline_ns
 
 
 @pytest.mark.parametrize(
