@@ -63,4 +63,5 @@ def test_a_stop_answers_the_clients_that_wait_for_their_turns(start: Start) -> N
         # The first to be refused at once shows that the frontend has begun to read.
         assert connections[1].receive().status == 429
         assert server.stop() == 0
-        assert {connection.receive().status for connection in connections[2:]} == {429}
+        # One that the frontend had not read yet may meet the stop itself.
+        assert {connection.receive().status for connection in connections[2:]} <= {429, 503}
