@@ -25,7 +25,8 @@ from host.server import Server
 from load import generators
 from load.answers import Client, WrongAnswer
 from load.generators import Post
-from peers.servers import TRITON, PeerUnfit, Ringbatch, Triton, TritonEnsemble
+from peers.servers import PeerUnfit, Ringbatch
+from peers.triton import TRITON, Triton, TritonEnsemble
 from report.record import Report
 from report.rounds import ratios, run_rounds, spread, table
 

@@ -28,16 +28,8 @@ from host.server import HOST, Command, Server, free_port
 from load import h2load
 from load.answers import WrongAnswer
 from load.tensors import IMAGE, MATMUL16, Subject
-from peers.servers import (
-    MODELS,
-    TRITON,
-    Environment,
-    Ringbatch,
-    Section,
-    Triton,
-    install,
-    triton_command,
-)
+from peers.servers import MODELS, Environment, Ringbatch, Section, install
+from peers.triton import TRITON, Triton, triton_command
 from report.peer_rounds import OWN, run_entries
 from report.record import Report
 from report.rounds import number, ratios, spread, table

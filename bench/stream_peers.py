@@ -2,15 +2,16 @@
 
 A step takes 1 ms whatever rows are live, and at most 32 run at once. A closed loop of 32 clients
 asks for answers of 50 parts, and for answers of geometric lengths with a mean of 50. mosec and Ray
-Serve run a batch until its longest row ends; LitServe's loop and ringbatch let rows join. In every
-round each server starts anew, answers each request once, and is driven after a warm-up. ringbatch's
-own generator counts the events of all of them.
+Serve run a batch until its longest row ends; LitServe's loop, Triton's models and ringbatch let
+rows join. In every round each server starts anew, gives a few answers that are looked at, and is
+driven after a warm-up. ringbatch's own generator counts the events of all of them.
 """
 
 import argparse
 import http.client
 import json
 import random
+import re
 import signal
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +35,7 @@ from peers.servers import (
     mosec,
     ringbatch_command,
 )
+from peers.triton import TRITON, DecoupledTriton
 from report.peer_rounds import OWN, run_entries
 from report.record import Report
 from report.rounds import number, ratios, spread, table
@@ -117,6 +119,17 @@ def _body(parts: int) -> object:
     return {"n": parts}
 
 
+def _triton(form: str, note: str) -> Peer:
+    return Peer(
+        DecoupledTriton(form, PLACES).command,
+        f"/v2/models/{form}/generate_stream",
+        _body,
+        TRITON,
+        False,
+        f"decoupled model of the Python backend, {note}",
+    )
+
+
 PEERS: Final[Mapping[str, Peer]] = {
     OWN: Peer(
         _ringbatch,
@@ -134,6 +147,8 @@ PEERS: Final[Mapping[str, Peer]] = {
         False,
         "1 worker of events, static batches of 32, wait 1 ms",
     ),
+    "Triton, threads": _triton("threads", "a thread and steps of its own for each request"),
+    "Triton, one loop": _triton("loop", "one thread, which sends while the next step runs"),
     "LitServe": Peer(
         partial(_script, LITSERVE, "steps_litserve.py", "/health", signal.SIGINT),
         "/predict",
@@ -205,10 +220,10 @@ def run_of(outcome: Outcome, cpu_s: float) -> Run:
 
 
 def expect_parts(port: int, peer: Peer, parts: int) -> None:
-    """Ask once for an answer of so many parts.
+    """Ask once for an answer of so many parts, which count from 0.
 
     Raises:
-        WrongAnswer: it has another number of them.
+        WrongAnswer: it has another number of them, or not in their order.
     """
     connection = http.client.HTTPConnection(HOST, port, timeout=60)
     try:
@@ -217,9 +232,15 @@ def expect_parts(port: int, peer: Peer, parts: int) -> None:
         text = answer.read()
     finally:
         connection.close()
-    found = len(EventReader().take(text))
-    if answer.status != 200 or found != parts:
-        raise WrongAnswer(f"status {answer.status}, {found} parts and not {parts}: {text[:200]!r}")
+    events = EventReader().take(text)
+    if answer.status != 200 or len(events) != parts:
+        raise WrongAnswer(
+            f"status {answer.status}, {len(events)} parts and not {parts}: {text[:200]!r}"
+        )
+    for place, event in enumerate(events):
+        # Whatever form an event has, its number is the last one in it.
+        if not re.search(rb"\b%d\D*\Z" % place, event):
+            raise WrongAnswer(f"part {place} is {event!r}")
 
 
 def cpu_s(root: int) -> float:

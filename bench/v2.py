@@ -14,7 +14,8 @@ from host import procfs
 from host.server import Command, Server
 from load import generators, tensors
 from load.tensors import IMAGE, MATMUL16, RAW, V2_BINARY, V2_JSON, Format, Subject
-from peers.servers import MODELS, MOSEC, TRITON, Environment, Ringbatch, Triton, install, mosec
+from peers.servers import MODELS, MOSEC, Environment, Ringbatch, install, mosec
+from peers.triton import TRITON, Triton
 from report.peer_rounds import run_entries
 from report.record import Report
 from report.rounds import ratios, spread, table

@@ -21,13 +21,12 @@ from peers.servers import (
     MOSEC,
     RAY_SERVE,
     SERVICES,
-    TRITON,
     Environment,
     PeerUnfit,
-    Triton,
     mlserver_command,
     ringbatch_command,
 )
+from peers.triton import TRITON, Triton
 
 SUBJECTS = {subject.name: subject for subject in (NULL, MATMUL16, MATMUL784, AFFINE)}
 

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -23,7 +22,7 @@ from host.server import Command, Server, ServerDied, ServerLeftProcesses, free_p
 from load import answers, generators, tensors
 from load.generators import LoadFailed
 from peers import servers
-from peers.servers import PeerUnfit, Triton, TritonEnsemble, toml
+from peers.servers import toml
 from report import rounds
 from report.record import Limit
 
@@ -91,23 +90,6 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, folder: Path, tool: str, text: str
     file.write_text(TOOL.format(python=sys.executable, folder=str(folder), text=text))
     file.chmod(0o755)
     monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
-
-
-def triton_environment(monkeypatch: pytest.MonkeyPatch, folder: Path, *stubs: str) -> None:
-    """Make a folder look like Triton's environment, of Python 3.99, with these stubs."""
-    triton = folder / "packages" / "pytriton" / "tritonserver"
-    found = {"version": "3.99", "packages": str(folder / "packages"), "libraries": "/lib399"}
-    python = folder / "triton" / "bin" / "python"
-    files = {
-        **{triton / "python_backend_stubs" / v / "triton_python_backend_stub": v for v in stubs},
-        triton / "backends" / "python" / "libtriton_python.so": "",
-        python: f"#!/bin/sh\necho '{json.dumps(found)}'\n",
-    }
-    for file, text in files.items():
-        file.parent.mkdir(parents=True)
-        file.write_text(text)
-    python.chmod(0o755)
-    monkeypatch.setattr(servers, "ENVIRONMENTS", folder)
 
 
 def v2_answer(raw: bytes = b"", **parts: object) -> answers.Answer:
@@ -296,47 +278,6 @@ def test_answer_in_binary_without_the_length_of_its_text_is_refused() -> None:
     answer = answers.Answer(Message(), answers.matmul16_expected(3).astype("<f4").tobytes())
     with pytest.raises(answers.WrongAnswer, match="no answer in V2 binary"):
         tensors.check(tensors.MATMUL16, tensors.V2_BINARY, 3, answer)
-
-
-def test_triton_gets_the_stub_of_its_python(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    triton_environment(monkeypatch, tmp_path, "3.8", "3.99")
-    folder = tmp_path / "run"
-    found = Triton("image", (3, 224, 224), (3,), queue_delay_us=7).command(folder)
-    assert (folder / "backends/python/triton_python_backend_stub").read_text() == "3.99"
-    assert (folder / "backends/python/libtriton_python.so").exists()
-    assert (folder / "repository/image/1/model.py").exists()
-    config = (folder / "repository/image/config.pbtxt").read_text()
-    assert "dims: [3, 224, 224]" in config
-    assert "max_queue_delay_microseconds: 7 " in config
-    assert found.env["LD_LIBRARY_PATH"].split(":")[0] == "/lib399"
-    assert found.env["PATH"].split(":")[0] == str(tmp_path / "triton" / "bin")
-
-
-def test_an_ensemble_of_tritons_hands_each_step_the_results_of_the_last(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    triton_environment(monkeypatch, tmp_path, "3.99")
-    folder = tmp_path / "run"
-    steps = [Triton(name, (16,), (16,)) for name in ("one", "two", "three")]
-    found = TritonEnsemble("all", steps).command(folder)
-    assert found.ready_path == "/v2/models/all/ready"
-    served = sorted(path.name for path in (folder / "repository").iterdir())
-    assert served == ["all", "one", "three", "two"]
-    assert not (folder / "repository/all/1/model.py").exists()
-    config = (folder / "repository/all/config.pbtxt").read_text()
-    maps = re.findall(r'put_map \{ key: "([xy])" value: "(\w+)" \}', config)
-    assert [value for key, value in maps if key == "x"] == ["x", "after_one", "after_two"]
-    assert [value for key, value in maps if key == "y"] == ["after_one", "after_two", "y"]
-
-
-def test_triton_without_a_stub_for_its_python_is_refused(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    triton_environment(monkeypatch, tmp_path, "3.8", "3.9")
-    with pytest.raises(PeerUnfit, match=r"Python 3\.99, only for 3\.8, 3\.9"):
-        Triton("image", (3,), (3,)).command(tmp_path / "run")
 
 
 def test_limits_of_v2_are_about_measured_entries() -> None:

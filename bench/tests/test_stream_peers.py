@@ -79,14 +79,16 @@ def test_no_figure_counts_beside_a_wrong_answer(made: Outcome) -> None:
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """A server whose answers have three events."""
+    """A server whose answers have three events, and begin at the number that it is asked for."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
             self.send_response(200)
             self.end_headers()
-            self.wfile.write(b": wait\n\n" + b"data: 1\n\n" * 3)
+            first = int(self.path.rpartition("/")[2])
+            events = b"".join(b'data: {"v": [%d]}\n\n' % (first + n) for n in range(3))
+            self.wfile.write(b": wait\n\n" + events)
 
         def log_message(self, *_: object) -> None:
             """Say nothing."""
@@ -100,11 +102,15 @@ def port() -> Iterator[int]:
     thread.join()
 
 
-def test_a_server_is_asked_for_the_right_number_of_parts(port: int) -> None:
-    expect_parts(port, PEERS["mosec"], 3)
+def test_a_server_is_asked_for_the_right_parts(port: int) -> None:
+    peer = replace(PEERS["mosec"], path="/0")
+    expect_parts(port, peer, 3)
     for parts in (2, 4):
         with pytest.raises(WrongAnswer, match=f"3 parts and not {parts}"):
-            expect_parts(port, PEERS["mosec"], parts)
+            expect_parts(port, peer, parts)
+    for first in (1, 10):
+        with pytest.raises(WrongAnswer, match="part 0 is"):
+            expect_parts(port, replace(peer, path=f"/{first}"), 3)
 
 
 @pytest.mark.parametrize(
