@@ -22,8 +22,9 @@ WAIT_S: Final = 60
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("decoupled")
-    for name in ("square_int32.py", "repeat_int32.py", "decoupled.toml"):
-        write(folder, name, example(TOOLS, name))
+    write(folder, "square_int32.py", example(TOOLS, "square_int32.py"))
+    write(folder, "repeat_int32.py", example(TOOLS, "repeat_int32.py"))
+    write(folder, "decoupled.toml", example(TOOLS, "decoupled.toml"))
     more = ("--grpc-port", "0", "--engine-name", f"decoupled-{os.getpid()}")
     with serving(folder, example(TOOLS, "decoupled"), *more) as started:
         yield started
