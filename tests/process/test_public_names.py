@@ -1,11 +1,15 @@
-"""``import ringbatch``: what is there at once, and that nothing else is imported for it."""
+"""``import ringbatch`` and its parts: what is there at once, and what is not imported for it."""
 
+import ast
+import importlib
 import importlib.metadata
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from ringbatch import frontend
 
 
 def python(code: str, folder: Path) -> str:
@@ -52,6 +56,25 @@ def test_it_imports_no_part_of_itself_and_no_package(tmp_path: Path) -> None:
     assert "ringbatch." not in python(code, tmp_path)
 
 
+def test_names_of_the_frontend_are_those_that_its_types_say() -> None:
+    said = [
+        (alias.asname or alias.name, getattr(importlib.import_module(node.module), alias.name))
+        for node in ast.walk(ast.parse(Path(frontend.__file__).read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("ringbatch.")
+        for alias in node.names
+    ]
+    assert sorted(name for name, _ in said) == sorted(frontend.__all__)
+    assert [name for name, value in said if getattr(frontend, name) is not value] == []
+
+
+def test_processes_of_frontends_do_not_import_what_only_programs_need(tmp_path: Path) -> None:
+    code = (
+        "import sys, ringbatch.frontend.grpc.server; "
+        "print([name in sys.modules for name in ('ringbatch.frontend.client', 'falcon')])"
+    )
+    assert python(code, tmp_path) == "[False, False]"
+
+
 def test_shm_goes_without_the_sides_above_it(tmp_path: Path) -> None:
     code = (
         "import sys, ringbatch.shm.layout; "
@@ -60,14 +83,15 @@ def test_shm_goes_without_the_sides_above_it(tmp_path: Path) -> None:
     assert all(name.startswith("ringbatch.shm") for name in python(code, tmp_path).split())
 
 
-def test_a_name_that_it_has_not_is_an_attribute_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize("package", ["ringbatch", "ringbatch.frontend"])
+def test_a_name_that_it_has_not_is_an_attribute_error(package: str, tmp_path: Path) -> None:
     code = (
-        "import ringbatch\n"
-        "try: ringbatch.client\n"
+        f"import {package} as package\n"
+        "try: package.no_such\n"
         "except AttributeError as error: print(error)\n"
-        "print('Client' in dir(ringbatch))"
+        "print('Client' in dir(package))"
     )
     assert python(code, tmp_path).splitlines() == [
-        "module 'ringbatch' has no attribute 'client'",
+        f"module '{package}' has no attribute 'no_such'",
         "True",
     ]
