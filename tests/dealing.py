@@ -17,12 +17,14 @@ TOGETHER: Final = (
     (
         "tests/local/test_runtime_dataframes.py",
         "tests/local/test_runtime_sklearn.py",
+        "tests/local/test_runtimes.py",
         "tests/serve/test_examples.py",
         "tests/serve/test_runtimes.py",
     ),
 )
 """Beginnings of the paths of files that first take a second or more: they read all sources, or
-import scikit-learn. One process has all of them."""
+import scikit-learn. One process has all of them. They come early, as others take what is left at
+the end, and would take those seconds again."""
 LONGEST: Final = ("tests/container/", "tests/systemd/")
 """Folders of test files that take minutes. They come first, so that no process ends with one while
 the others have nothing left."""
@@ -50,7 +52,7 @@ def dealt(items: Sequence[T], processes: int, file_of: Callable[[T], str]) -> li
     for item in items:
         files.setdefault(_unit_of(file_of(item)), []).append(item)
     whole = (*SLOW, *(path for paths in TOGETHER for path in paths))
-    in_turn = sorted(files, key=lambda path: not path.startswith(LONGEST))
+    in_turn = sorted(files, key=_turn)
     slow = [files[path] for path in in_turn if path.startswith(whole)]
     quick = [item for path, own in files.items() if not path.startswith(whole) for item in own]
     order: list[T] = []
@@ -61,6 +63,13 @@ def dealt(items: Sequence[T], processes: int, file_of: Callable[[T], str]) -> li
         order += own + (quick[:size] if left > 1 else quick)
         del quick[:size]
     return order
+
+
+def _turn(path: str) -> int:
+    """Return the turn of a file or unit: the longest first, then what belongs together."""
+    if path.startswith(LONGEST):
+        return 0
+    return 1 if any(path.startswith(paths) for paths in TOGETHER) else 2
 
 
 def _unit_of(path: str) -> str:

@@ -11,14 +11,18 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from sources import PACKAGES, ROOT, Module, folder_of, imported, modules
+from sources import PACKAGES, ROOT, Module, folder_of, imported, module_name, modules, sources
 
 _PATH: Final = re.compile(rf"\b(?:{'|'.join(PACKAGES)})/[\w/]+\.py\b")
 
 
 def path_of(module: Module) -> str:
     """Return a module's path in the tree, such as "engine/collector/usage.py"."""
-    _, package, *inner = module.name.split(".")
+    return _path(module.name)
+
+
+def _path(name: str) -> str:
+    _, package, *inner = name.split(".")
     path = folder_of(package).joinpath(*inner)
     file = path.with_suffix(".py")
     return str((file if file.exists() else path / "__init__.py").relative_to(ROOT))
@@ -33,7 +37,7 @@ def defines(module: Module) -> bool:
 @cache
 def _paths() -> dict[str, str]:
     """Return the path of each product module, by its name."""
-    return {module.name: path_of(module) for module in modules()}
+    return {name: _path(name) for name in map(module_name, sources())}
 
 
 def imports(module: Module) -> set[str]:
