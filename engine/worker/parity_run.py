@@ -149,7 +149,7 @@ def drawn(spec: ModelSpec, length: int) -> list[list[Any]]:
     return rows
 
 
-def _drawn(tensor: Tensor, length: int, random: np.random.Generator) -> Any:
+def _drawn(tensor: Tensor, length: int, random: "np.random.Generator") -> Any:
     if tensor.default is not None and tensor.static:
         return of_default(tensor, 1)
     shape = (1, *(length if size == ANY else size for size in tensor.shape))
