@@ -27,6 +27,7 @@ from tiers import first_of, only
 
 PARTS = 30
 LIVES_EACH = 200
+CALM_LIVES_EACH = 25
 SEEDS_FOR_A_MUTANT = 2_000
 """Seeds for a mutant, few enough for a test's time limit on a slow host, too."""
 FOUND_SOON = (
@@ -108,16 +109,17 @@ def test_a_wrong_life_is_described_as_simply_as_can_be() -> None:
     assert "is killed" not in text
 
 
+@pytest.mark.parametrize("part", first_of(range(4), 1))
 @pytest.mark.parametrize(
     ("chained", "in_parts", "in_steps"),
     [(False, False, False), (True, False, False), (False, True, False), (False, False, True)],
     ids=str,
 )
 def test_a_life_without_misfortune_answers_everything(
-    chained: bool, in_parts: bool, in_steps: bool
+    chained: bool, in_parts: bool, in_steps: bool, part: int
 ) -> None:
     ends: Counter[int] = Counter()
-    for seed in range(100):
+    for seed in range(part * CALM_LIVES_EACH, (part + 1) * CALM_LIVES_EACH):
         profile = replace(
             Life(seed).profile.calm(), chained=chained, in_parts=in_parts, in_steps=in_steps
         )
