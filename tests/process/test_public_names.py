@@ -67,7 +67,7 @@ def test_names_of_the_frontend_are_those_that_its_types_say() -> None:
     assert [name for name, value in said if getattr(frontend, name) is not value] == []
 
 
-def test_processes_of_frontends_do_not_import_what_only_programs_need(tmp_path: Path) -> None:
+def test_a_frontend_does_not_import_the_client_that_only_programs_need(tmp_path: Path) -> None:
     code = (
         "import sys, ringbatch.frontend.grpc.server; "
         "print([name in sys.modules for name in ('ringbatch.frontend.client', 'falcon')])"

@@ -55,7 +55,7 @@ def test_files_that_belong_together_are_run_by_one_process() -> None:
         assert order[start : start + 3 * len(own)] == [item for item in items if item[0] in own]
 
 
-def test_what_belongs_together_comes_before_other_files_with_servers() -> None:
+def test_files_that_belong_together_come_before_others_with_servers() -> None:
     together = [f"{paths[0]}a.py" for paths in TOGETHER]
     items = [(path, n) for path in (*PATHS, *together) for n in range(3)]
     order = dealt(items, len(together), lambda item: item[0])
