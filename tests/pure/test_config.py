@@ -430,7 +430,7 @@ def test_files_of_the_server_lie_beside_the_document_and_exist() -> None:
     assert found.api_keys_file == BASE / "keys"
     assert problems(text, is_file=lambda path: path.name != "keys") == [
         'ringbatch.toml: [server] api_keys_file: found "sub/../keys", but it must be a file that '
-        "exists"
+        f"exists; none is at {BASE / 'keys'}"
     ]
 
 

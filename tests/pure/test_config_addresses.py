@@ -18,7 +18,7 @@ def test_several_addresses_are_one_model() -> None:
     missing = '[models.m]\npath = "https://a:1"\nupstream_ca = "none.pem"'
     assert problems(missing, is_file=lambda _: False) == [
         'ringbatch.toml: [models.m] upstream_ca: found "none.pem", but it must be a file that '
-        "exists"
+        "exists; none is at /srv/none.pem"
     ]
     many = [f"http://h:{port}" for port in range(1, 33)]
     assert concluded(f"[models.m]\npath = {many}").models[0].workers == 64
