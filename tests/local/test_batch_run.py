@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from played_device import IN_NS, OUT_NS, PlayedDevice, every_play
 from runner_harness import failed
 from segment_fixture import unpack
+from tiers import exhaustive
 
 from ringbatch.engine.devices.batch_run import SETS, BatchRun, Rows, is_placeable, row_bytes
 from ringbatch.engine.devices.buffer_set import BufferSet
@@ -307,7 +308,9 @@ def two_batches(
             assert harness.value(reply) == [[2.0 * number, 0]]
 
 
-@pytest.mark.parametrize("straight", [(True, False), (False, False)])
+@pytest.mark.parametrize(
+    "straight", [(True, False), pytest.param((False, False), marks=exhaustive)]
+)
 @pytest.mark.parametrize("how", [{}, {"graphs": True}, {"fails": True}], ids=str)
 def test_in_every_order_everyone_gets_its_own(straight: Sequence[bool], how: Any) -> None:
     plays = 0

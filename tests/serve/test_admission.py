@@ -11,6 +11,7 @@ from typing import Any, Final
 from load.impatient import crowd
 from serve.client import Connection, instances, predict_target, request
 from serve.server import Server, Start
+from tiers import exhaustive
 
 FLOODER, POLITE = "127.0.0.2", "127.0.0.3"
 CONNECTIONS: Final = 60
@@ -77,6 +78,7 @@ SLEEPS_20_MS: Final = Path(__file__).parents[2] / "bench" / "models" / "sleep_20
 CLIENTS: Final = 40
 
 
+@exhaustive
 def test_clients_that_are_refused_and_ask_again_at_once_do_not_come_in_bursts(
     start: Start,
 ) -> None:

@@ -74,7 +74,7 @@ def subject(server: Server, tmp_path: Path) -> Callable[[Protocol], Subject]:
 
 
 @pytest.mark.parametrize(
-    "protocol", only({protocol: protocol for protocol in BODIES}, "v1", "v2", "completions")
+    "protocol", only({protocol: protocol for protocol in BODIES}, "v1", "completions")
 )
 def test_every_part_of_every_answer_is_compared(
     subject: Callable[[Protocol], Subject], protocol: Protocol

@@ -23,6 +23,7 @@ from serve.server import Server, Start
 from serve.steps_client import TIMEOUT_S, reasons, samples, v1_body, v2_body
 from serve.test_grpc_parts import Stream as GrpcStream
 from text_generators import write_generator
+from tiers import first_of
 
 from ringbatch.frontend import Client, DeadlineExceeded
 
@@ -365,7 +366,7 @@ def filled(server: Server, lane: str) -> Iterator[Callable[[int], bytes]]:
         yield raw.recv
 
 
-@pytest.mark.parametrize("lane", ["fast", "fallback", "http2"])
+@pytest.mark.parametrize("lane", first_of(["fast", "fallback", "http2"], 1))
 def test_a_client_that_reads_nothing_loses_its_row(
     server: Server, lane: str, wait_until: WaitUntil
 ) -> None:

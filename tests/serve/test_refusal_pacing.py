@@ -8,6 +8,7 @@ from typing import Final
 from load.impatient import crowd
 from serve.client import Connection, fast, instances
 from serve.server import Server, Start
+from tiers import exhaustive
 
 from ringbatch.frontend.http.refusal_pacing import LOOK_NS, TURN_NS
 
@@ -29,6 +30,7 @@ def most(took_s: float, clients: int) -> float:
     return turns + clients * (1 + took_s)
 
 
+@exhaustive
 def test_a_crowd_that_asks_again_at_once_is_refused_by_turns(start: Start) -> None:
     model = {"path": str(SLEEPS_20_MS), "max_batch_size": 2, "timeout_s": 60}
     server = start({"sleep": {**model, "max_queue_wait_s": 0.1}})
