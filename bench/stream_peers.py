@@ -238,7 +238,7 @@ def expect_parts(port: int, peer: Peer, parts: int) -> None:
             f"status {answer.status}, {len(events)} parts and not {parts}: {text[:200]!r}"
         )
     for place, event in enumerate(events):
-        # Whatever form an event has, its number is the last one in it.
+        # Each server has its own form of events. In all of them, the part is the last number.
         if not re.search(rb"\b%d\D*\Z" % place, event):
             raise WrongAnswer(f"part {place} is {event!r}")
 

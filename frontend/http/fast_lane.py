@@ -330,7 +330,7 @@ class FastLane(LaneConnection):
             self._wait_for_turn()
 
     def _send_refusal(self, answer: Answer) -> None:
-        # What the client has sent already, it sent before it knew.
+        # Requests in the buffer were sent before the client could read this refusal.
         if not self._buffer:
             pacing = self._settings.pacing
             self._retry_ns = pacing.clock() + retry_after_s(answer[2]) * 1_000_000_000

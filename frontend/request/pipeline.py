@@ -123,7 +123,7 @@ class Pipeline:
                 limit_ns = shortest_ns(limit_ns, timeout_ns, asked_ns)
             tally = model.tallies[codec.protocol]
             deadline_ns = accepted_ns + limit_ns
-            # Where a worker only died, requests wait for the next, like those in flight.
+            # If a worker has only died, new requests wait for the next, like those in flight.
             if not words[model.takes_word]:
                 raise models.refusal(model.spec, now_ns)
             # Usual are an account without a limit, and a body that asks for no class.
