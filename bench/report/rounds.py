@@ -7,7 +7,8 @@ rounds is taken.
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from statistics import median
+from math import sqrt
+from statistics import median, quantiles
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -24,6 +25,21 @@ class Spread:
 
     def __str__(self) -> str:
         return f"{number(self.median)} ({number(self.low)}..{number(self.high)})"
+
+
+@dataclass(frozen=True)
+class PairedRatio:
+    """Ratio of two entries that ran in many pairs: its median, quartiles, and standard error.
+
+    Attributes:
+        error: of the median, as of a normal sample whose deviation the quartiles tell; a few wild
+            pairs do not widen it.
+    """
+
+    median: float
+    low: float
+    high: float
+    error: float
 
 
 def interleave(names: Sequence[Name], rounds: int) -> Iterator[tuple[int, Name]]:
@@ -55,6 +71,18 @@ def ratios(ours: Sequence[float], theirs: Sequence[float]) -> Spread:
         ValueError: the two have a different number of rounds.
     """
     return spread([a / b for a, b in zip(ours, theirs, strict=True)])
+
+
+def paired_ratio(ours: Sequence[float], theirs: Sequence[float]) -> PairedRatio:
+    """Return the ratio ours / theirs, formed within each of at least two pairs.
+
+    Raises:
+        ValueError: the two have a different number of pairs.
+    """
+    found = [a / b for a, b in zip(ours, theirs, strict=True)]
+    low, middle, high = quantiles(found, n=4, method="inclusive")
+    deviation = (high - low) / 1.349
+    return PairedRatio(middle, low, high, 1.2533 * deviation / sqrt(len(found)))
 
 
 def number(value: float) -> str:

@@ -309,12 +309,19 @@ def test_table_of_cpu_time_has_the_spread_of_the_rounds() -> None:
 
 
 def test_a_comparison_gives_each_figure_with_its_ratio() -> None:
-    runs = {
-        "before": [{"rate": 100.0}, {"rate": 200.0}],
-        "after": [{"rate": 50.0}, {"rate": 300.0}],
-    }
-    *_, line = compare.show(runs).splitlines()
-    assert " ".join(line.split()) == "rate 150.0 (100.0..200.0) 175.0 (50..300.0) 1 (0.5..1.5)"
+    pairs = [
+        {"before": {"rate": before}, "after": {"rate": after}}
+        for before, after in ((100.0, 50.0), (100.0, 100.0), (200.0, 300.0))
+    ]
+    *_, line = compare.show(pairs).splitlines()
+    assert line.split() == ["rate", "100.0", "100.0", "1.000", "0.750..1.250", "0.268"]
+
+
+def test_one_wild_pair_moves_no_paired_ratio() -> None:
+    calm = rounds.paired_ratio([101.0] * 20, [100.0] * 20)
+    wild = rounds.paired_ratio([101.0] * 19 + [900.0], [100.0] * 20)
+    assert calm == wild
+    assert (calm.median, calm.error) == (1.01, 0)
 
 
 def test_tables_of_speed_name_every_peer() -> None:
