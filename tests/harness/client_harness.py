@@ -5,10 +5,11 @@ and answers one request after the other, without batches.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Self
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 from segment_fixture import spec
 
@@ -221,3 +222,24 @@ def own_threads() -> list[threading.Thread]:
 def is_asleep(client: Client) -> bool:
     """Return whether a thread of the client sleeps at the doorbell."""
     return client._session.channel._leader is not None
+
+
+@pytest.fixture
+def plain_harness() -> Iterator[ClientHarness]:
+    """Yield an engine of `MODELS`."""
+    with ClientHarness(MODELS) as made:
+        yield made
+
+
+@pytest.fixture
+def usual_client(harness: ClientHarness) -> Iterator[Client]:
+    """Yield a client of the file's engine."""
+    with Client(segment=harness.name) as made:
+        yield made
+
+
+@pytest.fixture(params=[0, 200], ids=["sleeping", "spinning"])
+def client_that_waits(harness: ClientHarness, request: pytest.FixtureRequest) -> Iterator[Client]:
+    """Yield a client of the file's engine for each way to wait."""
+    with Client(segment=harness.name, spin_us=request.param) as made:
+        yield made

@@ -1,9 +1,11 @@
 """A worker that answers a client's request in parts, as a test tells it."""
 
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
+import pytest
 from client_harness import MARK, MODELS, ClientHarness, numbers
 
 from ringbatch.shm.parts import PartWriter
@@ -11,6 +13,13 @@ from ringbatch.shm.slot import Status
 
 SAME, *OTHERS = MODELS
 STREAMED: Final = (replace(SAME, in_parts=True), *OTHERS)
+
+
+@pytest.fixture
+def streamed_harness() -> Iterator[ClientHarness]:
+    """Yield an engine of `STREAMED`."""
+    with ClientHarness(STREAMED) as made:
+        yield made
 
 
 class Worker:

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -18,9 +18,11 @@ from client_harness import (
     Asking,
     ClientHarness,
     WaitUntil,
+    client_that_waits,
     counted,
     is_asleep,
     numbers,
+    plain_harness,
     taken,
 )
 
@@ -49,16 +51,7 @@ MOST_OF_ONE = 12
 """Slots that one of them may have: its own, and those for all."""
 
 
-@pytest.fixture
-def harness() -> Iterator[ClientHarness]:
-    with ClientHarness(MODELS) as made:
-        yield made
-
-
-@pytest.fixture(params=[0, 200], ids=["sleeping", "spinning"])
-def client(harness: ClientHarness, request: pytest.FixtureRequest) -> Iterator[Client]:
-    with Client(segment=harness.name, spin_us=request.param) as made:
-        yield made
+harness, client = plain_harness, client_that_waits
 
 
 def test_an_array_comes_back_as_the_model_has_it(harness: ClientHarness, client: Client) -> None:

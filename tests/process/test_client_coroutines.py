@@ -5,12 +5,21 @@ Tests frontend/client/streaming.py and frontend/client/session.py.
 
 import asyncio
 import gc
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, TypeVar
 
 import pytest
-from client_harness import CAP, CLIENT_LANE, MODELS, ClientHarness, WaitUntil, numbers, taken
-from part_worker import STREAMED, Worker
+from client_harness import (
+    CAP,
+    CLIENT_LANE,
+    MODELS,
+    ClientHarness,
+    WaitUntil,
+    numbers,
+    taken,
+    usual_client,
+)
+from part_worker import Worker, streamed_harness
 
 from ringbatch.frontend import (
     AnswerCutOff,
@@ -26,16 +35,7 @@ from ringbatch.shm.slot import Status
 T = TypeVar("T")
 
 
-@pytest.fixture
-def harness() -> Iterator[ClientHarness]:
-    with ClientHarness(STREAMED) as made:
-        yield made
-
-
-@pytest.fixture
-def client(harness: ClientHarness) -> Iterator[Client]:
-    with Client(segment=harness.name) as made:
-        yield made
+harness, client = streamed_harness, usual_client
 
 
 async def until(found: Callable[[], Any]) -> Any:

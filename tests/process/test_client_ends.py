@@ -2,7 +2,7 @@
 
 import gc
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,10 @@ from client_harness import (
     Asking,
     ClientHarness,
     WaitUntil,
+    client_that_waits,
     numbers,
     own_threads,
+    plain_harness,
     taken,
 )
 
@@ -24,17 +26,7 @@ from ringbatch.shm import engines as engines_module
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.segment import Segment
 
-
-@pytest.fixture
-def harness() -> Iterator[ClientHarness]:
-    with ClientHarness(MODELS) as made:
-        yield made
-
-
-@pytest.fixture(params=[0, 200], ids=["sleeping", "spinning"])
-def client(harness: ClientHarness, request: pytest.FixtureRequest) -> Iterator[Client]:
-    with Client(segment=harness.name, spin_us=request.param) as made:
-        yield made
+harness, client = plain_harness, client_that_waits
 
 
 def test_closing_ends_every_wait_and_leaves_a_whole_lane(

@@ -2,7 +2,6 @@
 
 import gc
 import os
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,8 +15,9 @@ from client_harness import (
     WaitUntil,
     numbers,
     taken,
+    usual_client,
 )
-from part_worker import STREAMED, Worker
+from part_worker import Worker, streamed_harness
 
 from ringbatch.frontend import (
     AnswerCutOff,
@@ -30,17 +30,7 @@ from ringbatch.frontend import (
 from ringbatch.frontend.client import channel as channel_module
 from ringbatch.shm.slot import Status
 
-
-@pytest.fixture
-def harness() -> Iterator[ClientHarness]:
-    with ClientHarness(STREAMED) as made:
-        yield made
-
-
-@pytest.fixture
-def client(harness: ClientHarness) -> Iterator[Client]:
-    with Client(segment=harness.name) as made:
-        yield made
+harness, client = streamed_harness, usual_client
 
 
 class Streaming:

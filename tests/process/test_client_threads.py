@@ -1,7 +1,6 @@
 """Threads of a client: the leader that waits for all, futures, and interruptions."""
 
 import gc
-from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future
 from functools import partial
 from typing import Any
@@ -10,13 +9,14 @@ import pytest
 from client_harness import (
     CLIENT_LANE,
     FOREVER_NS,
-    MODELS,
     Asking,
     ClientHarness,
     WaitUntil,
+    client_that_waits,
     counted,
     is_asleep,
     numbers,
+    plain_harness,
     taken,
 )
 
@@ -25,17 +25,7 @@ from ringbatch.frontend.client import channel as channel_module
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.lane import Lane
 
-
-@pytest.fixture
-def harness() -> Iterator[ClientHarness]:
-    with ClientHarness(MODELS) as made:
-        yield made
-
-
-@pytest.fixture(params=[0, 200], ids=["sleeping", "spinning"])
-def client(harness: ClientHarness, request: pytest.FixtureRequest) -> Iterator[Client]:
-    with Client(segment=harness.name, spin_us=request.param) as made:
-        yield made
+harness, client = plain_harness, client_that_waits
 
 
 def test_a_leader_passes_the_lead_on(
