@@ -2,8 +2,12 @@
 
 import threading
 from collections import deque
+from typing import Final
 
 from ringbatch.frontend.client.waiter import Waiter
+
+PATIENCE_S: Final = 1.0
+"""Longest wait for functions of the program that other threads run."""
 
 
 class CallbackQueue:
@@ -12,6 +16,9 @@ class CallbackQueue:
     def __init__(self) -> None:
         self._over: deque[Waiter] = deque()
         self._delivering: set[int] = set()
+        self._delivered = threading.Condition()
+        self._waiting = 0
+        """Threads that wait for `_delivered`; delivering takes its lock for them alone."""
 
     def __bool__(self) -> bool:
         return bool(self._over)
@@ -32,6 +39,26 @@ class CallbackQueue:
                 self._resolve()
             finally:
                 self._delivering.discard(thread)
+                if self._waiting:
+                    with self._delivered:
+                        self._delivered.notify_all()
+
+    def wait_for_others(self, limit_s: float = PATIENCE_S) -> None:
+        """Wait until no other thread runs functions of the program.
+
+        A thread that runs one itself does not wait, because another may wait for it.
+
+        Args:
+            limit_s: the longest wait, as a function may need a lock that the caller holds.
+        """
+        if threading.get_ident() in self._delivering:
+            return
+        with self._delivered:
+            self._waiting += 1
+            try:
+                self._delivered.wait_for(lambda: not self._delivering, limit_s)
+            finally:
+                self._waiting -= 1
 
     def _resolve(self) -> None:
         while self._over:

@@ -50,14 +50,14 @@ class Channel:
     Attributes:
         slots: the lane and what is in it; used under the lock alone.
         clock: monotonic nanoseconds.
+        callbacks: waiters that are over, and whose functions are to run.
 
     Args:
         slots: of a lane that this process holds.
         bell: the lane's.
         doorbell: the collector's, which `slots` rings; closed with the lane.
         life: what `Segment.watch_life` gives.
-        spin_ns: how long a thread watches for its answer before it sleeps, where answers usually
-            take no longer.
+        spin_ns: how long a thread watches before it sleeps, if answers usually come as fast.
         clock: monotonic nanoseconds.
     """
 
@@ -100,7 +100,7 @@ class Channel:
         self._until_ns = NEVER
         """Instant in nanoseconds at which the leader wakes up by itself."""
         self._sleepers: dict[Waiter, None] = {}
-        self._callbacks = CallbackQueue()
+        self.callbacks = CallbackQueue()
         self._standby: Waiter | None = None
         self._closer: Waiter | None = None
         self._detached = threading.Event()
@@ -117,7 +117,7 @@ class Channel:
                 if self._refusal is None and (self._signs.poll(0) or not self._segment.alive):
                     self._engine_ended()
                 self._busy = False
-            self._callbacks.deliver()
+            self.callbacks.deliver()
         return isinstance(self._refusal, EngineGone)
 
     def submit(self, waiter: Waiter, takes_word: int) -> bool:
@@ -148,7 +148,7 @@ class Channel:
                 if waiter.deferred and self._leader is None:
                     self._hand_over()
             self._busy = False
-        self._callbacks.deliver()
+        self.callbacks.deliver()
         if refusal is not None:
             raise again(refusal)
         return taken
@@ -161,7 +161,7 @@ class Channel:
                 waiter.advance()
                 self.slots.lane.submit()
             self._busy = False
-        self._callbacks.deliver()
+        self.callbacks.deliver()
 
     def took(self, time_ns: int) -> None:
         """Learn how long an answer took."""
@@ -171,13 +171,13 @@ class Channel:
         """Forget a waiter that has got, or given up, everything; each calls it once."""
         if waiter.deferred:
             self._deferred -= 1
-            self._callbacks.add(waiter)
+            self.callbacks.add(waiter)
         if waiter.asleep:
             self.wake(waiter)
         # At the end, so that a takeover finds a waiter that an exception has kept from the above.
         self._waiters.discard(waiter)
         if self._closer is not None and not self._waiters:
-            self._callbacks.add(self._closer)
+            self.callbacks.add(self._closer)
 
     def wake(self, waiter: Waiter) -> None:
         """Wake a waiter that has become ready, or is to lead."""
@@ -223,7 +223,7 @@ class Channel:
                     self._detach()
             self._hand_over()
             self._busy = False
-        self._callbacks.deliver()
+        self.callbacks.deliver()
 
     def _spin(self, waiter: Waiter) -> None:
         """Watch for answers instead of sleeping.
@@ -243,7 +243,7 @@ class Channel:
                 os.sched_yield()
         finally:
             self._spinning = False
-        self._callbacks.deliver()
+        self.callbacks.deliver()
 
     def _sleep(self, waiter: Waiter) -> None:
         with self._lock:
@@ -290,11 +290,11 @@ class Channel:
                 self._expire()
             if self._closing:
                 self._detach()
-            if self._callbacks:
+            if self.callbacks:
                 # Functions of the program's own come next, and may take long.
                 self._hand_over()
             self._busy = False
-        self._callbacks.deliver()
+        self.callbacks.deliver()
 
     def _follow(self, waiter: Waiter, signal: threading.Lock, now_ns: int) -> None:
         limit_s = max(waiter.deadline_ns - now_ns, 0) / 1e9 if waiter.deadline_ns < NEVER else -1.0
@@ -312,7 +312,7 @@ class Channel:
                 self.slots.collect()
             self._expire()
             self._busy = False
-        self._callbacks.deliver()
+        self.callbacks.deliver()
 
     def expect(self, deadline_ns: int) -> None:
         """Have the waiters with this deadline fail at it, which may be the earliest now."""
@@ -411,7 +411,7 @@ class Channel:
                 for waiter in [waiter for waiter in self._waiters if waiter.deferred]:
                     waiter.fail(Interrupted("the thread that waited for the answer has ended"))
             self._busy = False
-        self._callbacks.deliver()
+        self.callbacks.deliver()
 
     def close(self) -> None:
         """Give up what is in flight, and leave the lane to the next."""
@@ -429,7 +429,7 @@ class Channel:
                 else:
                     self._bell.wake()
             self._busy = False
-        self._callbacks.deliver()
+        self.callbacks.deliver()
         self._detached.wait(SWEEP_NS / 1e9)
 
     @property
@@ -450,9 +450,9 @@ class Channel:
             self._begin()
             self._closer = ClosingWaiter(self.close)
             if not self._waiters:
-                self._callbacks.add(self._closer)
+                self.callbacks.add(self._closer)
             self._busy = False
-        self._callbacks.deliver()
+        self.callbacks.deliver()
 
     def forsake(self, waiter: Waiter | None = None) -> None:
         """Close the channel or abandon a waiter that was garbage-collected, in any thread."""
@@ -484,7 +484,7 @@ class Channel:
             self._segment.disown()
         # The parent's other threads may have held these, and are not here to release them.
         self._lock, self._busy, self._closing = threading.Lock(), False, True
-        self._callbacks = CallbackQueue()
+        self.callbacks = CallbackQueue()
         self._detached = threading.Event()
         self._detached.set()
 

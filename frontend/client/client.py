@@ -158,6 +158,7 @@ class Client:
         # It calls functions of the program's own, which may use the client.
         for channel in channels:
             channel.close()
+            channel.callbacks.wait_for_others()
 
     @property
     def models(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from client_harness import Answer, ClientHarness
+from client_harness import Answer, ClientHarness, usual_client
 from segment_fixture import spec
 
 from ringbatch.frontend import (
@@ -20,6 +20,7 @@ from ringbatch.frontend import (
     RequestTooLarge,
 )
 from ringbatch.frontend.client import client as client_module
+from ringbatch.frontend.client.callbacks import CallbackQueue
 from ringbatch.frontend.client.channel import NEVER
 from ringbatch.frontend.client.waiter import Waiter
 from ringbatch.shm.engine_slots import Request
@@ -49,10 +50,7 @@ def harness() -> Iterator[ClientHarness]:
         yield made
 
 
-@pytest.fixture
-def client(harness: ClientHarness) -> Iterator[Client]:
-    with Client(segment=harness.name) as made:
-        yield made
+client = usual_client
 
 
 def refuse(_payload: bytes, _request: Request) -> Answer:
@@ -205,7 +203,10 @@ def test_an_answer_larger_than_the_lane_fails_for_good(
 
 
 def test_functions_that_use_the_client_once_the_engine_has_ended_hold_up_nobody(
-    harness: ClientHarness, client: Client, monkeypatch: pytest.MonkeyPatch
+    harness: ClientHarness,
+    client: Client,
+    monkeypatch: pytest.MonkeyPatch,
+    wait_until: WaitUntil,
 ) -> None:
     def nobody(*_: object) -> Any:
         raise StartupError("no engine runs")
@@ -229,6 +230,8 @@ def test_functions_that_use_the_client_once_the_engine_has_ended_hold_up_nobody(
     closing.start()
     closing.join(100)
     assert not closing.is_alive()
+    # A future has its error before its functions run, in the client's own thread perhaps.
+    wait_until(lambda: len(found) == 3, "each function has run")
     assert [type(error) for error in found] == [EngineGone] * 3
 
 
@@ -241,6 +244,34 @@ def test_a_function_may_close_the_client_that_is_being_closed(client: Client) ->
     closing.join(100)
     assert not closing.is_alive()
     assert all(future.done() for future in futures)
+
+
+def test_closing_waits_for_a_function_that_another_thread_runs(
+    harness: ClientHarness, client: Client, monkeypatch: pytest.MonkeyPatch, wait_until: WaitUntil
+) -> None:
+    monkeypatch.setattr(CallbackQueue.wait_for_others, "__defaults__", (100.0,))
+    entered, released, ends = threading.Event(), threading.Event(), []
+
+    def take_long(_: Future[Any]) -> None:
+        entered.set()
+        released.wait(100)
+        ends.append("function")
+
+    def close() -> None:
+        client.close()
+        ends.append("close")
+
+    future = client.infer_async("same", numbers(1))
+    future.add_done_callback(take_long)
+    harness.answer(taken(harness, 1, wait_until))
+    assert entered.wait(100)
+    assert future.done()
+    closing = threading.Thread(target=close, daemon=True)
+    closing.start()
+    wait_until(lambda: client._session.channel.callbacks._waiting, "the other thread waits")
+    released.set()
+    closing.join(100)
+    assert ends == ["function", "close"]
 
 
 def test_functions_that_send_the_next_request_do_not_stand_on_one_another(
