@@ -79,6 +79,15 @@ def module_name(path: Path) -> str:
     return ".".join(["ringbatch", *(parts[:-1] if parts[-1] == "__init__" else parts)])
 
 
+def own_files(folder: Path, pattern: str = "*.py") -> list[Path]:
+    """Return a folder's files without those of others, as in bench/.peers."""
+    return sorted(
+        path
+        for path in folder.rglob(pattern)
+        if not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    )
+
+
 def sources() -> list[Path]:
     return sorted(path for package in PACKAGES for path in folder_of(package).rglob("*.py"))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from sources import ROOT
+from sources import ROOT, own_files
 from test_rooms import ARROWS
 
 from ringbatch.shm.readiness import TABLE, Requests
@@ -70,7 +70,7 @@ def defined(path: Path) -> frozenset[str]:
 def words_of_the_code() -> frozenset[str]:
     """The words and options of all files that are no documents."""
     folders = ("shm", "engine", "frontend", "bench", "tests", "systemd")
-    files = [ROOT / "setup.cfg", *(f for name in folders for f in (ROOT / name).rglob("*.*"))]
+    files = [ROOT / "setup.cfg", *(f for name in folders for f in own_files(ROOT / name, "*.*"))]
     text = " ".join(
         file.read_text(errors="ignore")
         for file in files

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from prose_rules import MOST_WORDS, docstring_faults, document_faults, name_faults
-from sources import ROOT, module_name, modules, room_of, sources
+from sources import ROOT, module_name, modules, own_files, room_of, sources
 
 PROGRAMS = [
     *(ROOT / name for name in ("bench", "docs", "setup.py")),
@@ -23,15 +23,6 @@ DOCUMENTS = [
 ]
 FOLDERS = ["bench", "docs", "engine", "frontend", "shm", "tests", "top"]
 LONG = " ".join(["word"] * (MOST_WORDS + 1)) + "."
-
-
-def own_files(folder: Path) -> list[Path]:
-    """Return a folder's modules without those of others, as in bench/.peers."""
-    return sorted(
-        path
-        for path in folder.rglob("*.py")
-        if not any(part.startswith(".") for part in path.relative_to(folder).parts)
-    )
 
 
 @pytest.mark.parametrize("room", sorted({room_of(module_name(path)) for path in sources()}))

@@ -12,6 +12,7 @@ from typing import Final
 import pytest
 import skips
 from skips import HOSTS, STEPS, Outcome, problems, read, where
+from sources import own_files
 from tiers import first_of
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -38,7 +39,7 @@ def reasons(source: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("folder", ["tests", "bench"])
 def test_every_reason_is_in_a_table(folder: str) -> None:
-    files = set((ROOT / folder).rglob("*.py")) - {Path(__file__)}
+    files = {*own_files(ROOT / folder)} - {Path(__file__)}
     texts = {str(file): file.read_text() for file in files}
     found = {
         reason: name for name, text in texts.items() if "skip" in text for reason in reasons(text)

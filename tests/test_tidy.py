@@ -6,9 +6,10 @@ packages breaks it, and that snippets which do break it are reported.
 
 import ast
 import re
+from pathlib import Path
 
 import pytest
-from sources import PACKAGES, ROOT, assert_holds, breaks, calls, modules
+from sources import PACKAGES, ROOT, assert_holds, breaks, calls, modules, own_files
 from tidy_rules import (
     arms_timers_before_anything_fails,
     catches_everything_only_where_anything_can_come,
@@ -88,11 +89,19 @@ def test_files_beside_the_packages_are_short_enough_to_read() -> None:
     lines = {
         str(path.relative_to(ROOT)): len(path.read_text().splitlines())
         for folder in folders
-        for path in folder.rglob("*.py")
-        if not any(part.startswith(".") for part in path.parts)
+        for path in own_files(folder)
     }
     assert "tests/test_tidy.py" in lines
     assert not {name: count for name, count in lines.items() if count > MAX_LINES}
+
+
+def test_files_of_others_below_a_hidden_folder_are_left_out(tmp_path: Path) -> None:
+    for name in (".peers/peer/lib/a.py", "inner/.hidden.py", "inner/own.py", "inner/own.txt"):
+        file = tmp_path / ".clone" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    found = own_files(tmp_path / ".clone")
+    assert [str(path.relative_to(tmp_path)) for path in found] == [".clone/inner/own.py"]
 
 
 def test_objects_with_many_attributes_have_slots() -> None:

@@ -11,7 +11,17 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from sources import PACKAGES, ROOT, Module, folder_of, imported, module_name, modules, sources
+from sources import (
+    PACKAGES,
+    ROOT,
+    Module,
+    folder_of,
+    imported,
+    module_name,
+    modules,
+    own_files,
+    sources,
+)
 
 _PATH: Final = re.compile(rf"\b(?:{'|'.join(PACKAGES)})/[\w/]+\.py\b")
 
@@ -58,7 +68,7 @@ def modules_of(file: Module) -> set[str]:
 @cache
 def _tests() -> dict[str, set[str]]:
     """Return the product modules of each test file; those with the fewest modules come first."""
-    files = [p for folder in ("tests", "bench") for p in (ROOT / folder).rglob("test_*.py")]
+    files = [p for name in ("tests", "bench") for p in own_files(ROOT / name, "test_*.py")]
     tested = {
         str(path.relative_to(ROOT)): modules_of(Module.parse(path.stem, path.read_text()))
         for path in files
