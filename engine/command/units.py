@@ -14,8 +14,8 @@ from typing import Final
 
 from ringbatch.engine.config.credentials import NAMES
 from ringbatch.engine.config.document import Config
-from ringbatch.engine.config.paths import absolute
-from ringbatch.engine.config.problems import heading
+from ringbatch.engine.config.paths import absence, absolute
+from ringbatch.engine.config.problems import heading, quoted
 from ringbatch.engine.systemd.units import (
     TEMPLATES,
     USER,
@@ -61,6 +61,11 @@ def main(config: Config | None, path: Path | None, *, install: bool, root: Path,
     Raises:
         StartupError: they cannot be written, or nothing could be served with them.
     """
+    if not root.is_dir():
+        raise StartupError(
+            f"--root: found {quoted(str(root))}, but it must be a directory that exists"
+            f"{absence(absolute(root), str(root))}"
+        )
     home = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser()
     below = absolute(home if user else root)
     engine = None

@@ -204,6 +204,7 @@ def test_the_command_writes_them_below_a_root(
     config.write_text('[server]\nport = 9000\n[models.m]\npath = "m.py"\n')
     (tmp_path / "prod.credentials").mkdir()
     (tmp_path / "prod.credentials" / "api_keys").touch()
+    (tmp_path / "host").mkdir()
     assert (
         main(["units", "--install", "--root", str(tmp_path / "host"), "--config", str(config)]) == 0
     )
@@ -220,6 +221,18 @@ def test_the_command_writes_them_below_a_root(
         "etc/tmpfiles.d/ringbatch.conf",
     }
     assert "systemctl enable --now ringbatch@prod.socket" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["hsot", "a-file"])
+def test_a_root_that_is_no_directory_is_refused_and_not_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    (tmp_path / "a-file").touch()
+    root = tmp_path / name
+    assert main(["units", "--install", "--root", str(root)]) == 2
+    expected = f'ringbatch: --root: found "{root}", but it must be a directory that exists'
+    assert capsys.readouterr().err.startswith(expected)
+    assert [path.name for path in tmp_path.iterdir()] == ["a-file"]
 
 
 def test_an_unprivileged_user_reads_how_to_install_units(
