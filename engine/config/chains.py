@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from ringbatch.engine.config import unknown_keys
 from ringbatch.engine.config.chained import ChainConfig, StepConfig
 from ringbatch.engine.config.definitions import settings
 from ringbatch.engine.config.problems import Place, Problems, in_toml, quoted
@@ -122,7 +123,7 @@ def _written(step: StepConfig) -> str | dict[str, Any]:
 def _misplaced(key: str) -> str:
     if key in settings(ModelConfig):
         return "is not for a chain, which has steps: each step's model has its own"
-    return f"unknown key; a chain has {', '.join(_KEYS)}"
+    return unknown_keys.words(key, _KEYS, listed="")
 
 
 def _problems(
@@ -134,7 +135,7 @@ def _problems(
         return
     for key in given:
         if key not in _STEP_KEYS:
-            yield f"unknown key {key}; a step has {', '.join(_STEP_KEYS)}"
+            yield f"{key}: {unknown_keys.words(key, _STEP_KEYS, listed='')}"
     for key in ("inputs", "outputs"):
         names = given.get(key, {})
         if not isinstance(names, dict) or not _are_names([*names.values()]):

@@ -4,6 +4,8 @@ import difflib
 from collections.abc import Iterable
 from typing import Final
 
+UNITS: Final = ("s", "ms", "us", "bytes")
+"""Ends of the names of settings that have a unit."""
 _FEW: Final = 8
 _WAIT: Final = 'max_latency_ms, in milliseconds, under policy = "fixed"'
 _POOL: Final = "workers, a number, or [fewest, most]"
@@ -66,6 +68,11 @@ def words(key: str, known: Iterable[str], *, kind: str = "key", listed: str) -> 
     """
     every = tuple(known)
     name = _folded(key)
+    if not is_of_another_server(key):
+        with_units = {f"{_spelt(key)}_{unit}" for unit in UNITS}
+        for candidate in every:
+            if _spelt(candidate) in with_units:
+                return f"unknown {kind}; did you mean {candidate}?"
     for candidate in every:
         if _folded(candidate) == name:
             return f"unknown {kind}; did you mean {candidate}?"
@@ -92,6 +99,11 @@ def closest(word: str, known: Iterable[str]) -> str:
     lowered = {name.lower().lstrip("-"): name for name in known}
     found = difflib.get_close_matches(word.lower().lstrip("-"), lowered, n=1)
     return lowered[found[0]] if found else ""
+
+
+def _spelt(name: str) -> str:
+    """Return the name of a key or a flag as that of a key."""
+    return name.lower().lstrip("-").replace("-", "_")
 
 
 def _folded(name: str) -> str:

@@ -319,7 +319,11 @@ def test_a_chain_that_is_described_is_the_same_when_it_is_read_again() -> None:
         ),
         ("steps = [7]", "steps: step 1: found 7, but it must be a model's name or a table"),
         ("steps = [{ inputs = {} }]", "steps: step 1: model is missing"),
-        ("steps = [{ model = 'a', x = 1 }]", "steps: step 1: unknown key x; a step has model"),
+        ("steps = [{ model = 'a', x = 1 }]", "steps: step 1: x: unknown key; known are model, "),
+        (
+            "steps = [{ model = 'a', input = { x = 'y' } }]",
+            "steps: step 1: input: unknown key; did you mean inputs?",
+        ),
         (
             "steps = [{ model = 'a', inputs = ['x'] }]",
             'steps: step 1: inputs: found ["x"], but it must be a table of names',
@@ -338,7 +342,9 @@ def test_a_chain_that_is_described_is_the_same_when_it_is_read_again() -> None:
             "steps = ['a']\npath = 'a.py'",
             "path: is not for a chain, which has steps: each step's model has its own",
         ),
-        ("steps = ['a']\nsteep = 1", "steep: unknown key; a chain has steps, returns, timeout_s"),
+        ("steps = ['a']\nsteep = 1", "steep: unknown key; did you mean steps?"),
+        ("steps = ['a']\ntimeout = 60", "timeout: unknown key; did you mean timeout_s?"),
+        ("steps = ['a']\nzzz = 1", "zzz: unknown key; known are steps, returns, timeout_s"),
     ],
 )
 def test_a_fault_of_a_section_is_reported_with_its_place(section: str, words: str) -> None:

@@ -1,7 +1,13 @@
 """Configurations with wrong keys, sections, paths or addresses, or settings that do not fit."""
 
+from collections.abc import Callable
+
 import pytest
 from config_documents import model, problems, server
+
+from ringbatch.engine.config.definitions import settings
+from ringbatch.engine.config.document import ALIASES, ModelConfig, ServerConfig
+from ringbatch.engine.config.unknown_keys import UNITS, is_of_another_server
 
 WRONG: dict[str, tuple[str, str]] = {
     "both-spellings": (
@@ -337,3 +343,22 @@ WRONG: dict[str, tuple[str, str]] = {
 @pytest.mark.parametrize(("text", "problem"), WRONG.values(), ids=WRONG)
 def test_a_wrong_document_is_named_with_file_key_and_remedy(text: str, problem: str) -> None:
     assert problems(text) == [f"ringbatch.toml: {problem}"]
+
+
+@pytest.mark.parametrize(("section", "write"), [(ServerConfig, server), (ModelConfig, model)])
+def test_a_key_without_its_unit_is_refused_with_the_key_that_has_one(
+    section: type[ServerConfig] | type[ModelConfig], write: Callable[[str], str]
+) -> None:
+    keys = settings(section)
+    bare = {key.rpartition("_")[0]: key for key in keys if key.rpartition("_")[2] in UNITS}
+    wrong = {
+        name: key
+        for name, key in bare.items()
+        if name not in {*keys, *ALIASES} and not is_of_another_server(name)
+    }
+    assert len(wrong) > 3
+    for name, key in wrong.items():
+        assert any(
+            line.endswith(f" {name}: unknown key; did you mean {key}?")
+            for line in problems(write(f"{name} = 60"))
+        ), name

@@ -257,6 +257,10 @@ USAGE = {
         "ringbatch serve: error: --prot: unknown flag; did you mean --port?",
     ),
     "flag-with-a-value": (["serve", "--prot=1"], "--prot: unknown flag; did you mean --port?"),
+    "flag-without-its-unit": (
+        ["serve", "--lane", "4"],
+        "--lane: unknown flag; did you mean --lane-bytes?",
+    ),
     "flag-in-the-spelling-of-the-file": (
         ["serve", "--max_batch_size", "4"],
         "--max_batch_size: unknown flag; did you mean --max-batch-size?",
