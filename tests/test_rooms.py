@@ -46,7 +46,10 @@ ARROWS = {
     ),
     # Its model imports what models of users do.
     "engine.demo": "shm shm.host engine engine.config engine.report",
-    "engine.doctor": ("shm shm.host engine.config engine.process engine.ipc engine.supervisor"),
+    "engine.doctor": (
+        "shm shm.host engine.config engine.process engine.ipc engine.runtimes.texts "
+        "engine.supervisor"
+    ),
     "engine.command": (
         "shm shm.host engine.config engine.report engine.runtimes.ray engine.systemd "
         "engine.supervisor engine.demo engine.doctor bench.command bench.load"

@@ -6,7 +6,7 @@ place, by a restart or a handover.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -29,7 +29,14 @@ from ringbatch.engine.doctor.host_files import HostFiles
 from ringbatch.engine.doctor.probes import credentials, doors
 from ringbatch.engine.doctor.server_files import unusable
 from ringbatch.engine.doctor.software import software
+from ringbatch.engine.runtimes.texts.directory import read_directory, read_generator_directory
+from ringbatch.shm.errors import StartupError
 
+_DIRECTORIES: Final[dict[str, Callable[[Path], object]]] = {
+    "text": read_directory,
+    "generator": read_generator_directory,
+}
+"""Readers of a model's directory, by its runtime."""
 _CHECKS: Final[tuple[Check, ...]] = (
     software_checks.packages,
     memory_checks.dev_shm,
@@ -73,6 +80,7 @@ def outlook(config: Config, *, passed: bool = False) -> Outlook:
     return Outlook(
         [
             *unreadable(config),
+            *incomplete(config),
             *unusable(config.server),
             *_lines([*found, *faults], Level.ERROR),
         ],
@@ -89,6 +97,20 @@ def unreadable(config: Config) -> list[str]:
             if isinstance(path, Path) and not os.access(path, os.R_OK):
                 do = "let the engine's user read it, and enter its folders"
                 found.append(f"[models.{key_text(model.name)}] {key}: {path}: cannot be read; {do}")
+    return found
+
+
+def incomplete(config: Config) -> list[str]:
+    """Return a line for each directory that lacks a file of its model."""
+    found = []
+    for model in config.models:
+        read = _DIRECTORIES.get(model.loader)
+        if read is None or not os.access(model.path, os.R_OK | os.X_OK):
+            continue
+        try:
+            read(Path(model.path))
+        except StartupError as error:
+            found.append(f"[models.{key_text(model.name)}] path: {error}")
     return found
 
 

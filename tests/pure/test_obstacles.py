@@ -1,11 +1,13 @@
 """Obstacles to a start, out of all findings of the doctor."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from ringbatch.engine.config.document import conclude
 from ringbatch.engine.config.settings import Config, ModelConfig, ServerConfig
 from ringbatch.engine.doctor import obstacles
 from ringbatch.engine.doctor.case import Check
@@ -21,7 +23,7 @@ from ringbatch.engine.doctor.facts import (
 )
 from ringbatch.engine.doctor.findings import Level
 from ringbatch.engine.doctor.memory_checks import dev_shm
-from ringbatch.engine.doctor.obstacles import decisive, outlook, unreadable
+from ringbatch.engine.doctor.obstacles import decisive, incomplete, outlook, unreadable
 from ringbatch.engine.doctor.software_checks import packages
 
 CONFIG = Config(
@@ -83,6 +85,42 @@ def test_a_file_that_this_user_may_not_read_is_named(monkeypatch: pytest.MonkeyP
         '[models."a.b"] path: /m/secret.py',
         "[models.c] warm_up_file: /m/secret.json",
     ]
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        (("readme.txt",), ["there is neither a tokenizer.json nor an encoder, which may be"]),
+        (("tokenizer.json",), ["there is a tokenizer.json, but no encoder"]),
+        (("model.onnx",), ["there is an encoder, model.onnx, but no tokenizer.json"]),
+        (("tokenizer.json", "model.onnx"), []),
+        (("model.py",), ["there is no tokenizer.json"]),
+        (("tokenizer.json", "generation_config.json"), ["neither a model.py nor a decoder"]),
+        (("tokenizer.json", "model.py"), []),
+    ],
+)
+def test_a_directory_that_cannot_be_a_model_is_refused_with_the_missing_files(
+    tmp_path: Path, files: Sequence[str], expected: Sequence[str]
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for name in files:
+        (folder / name).write_text("{}")
+    document = {"models": {"m": {"path": str(folder)}}}
+    lines = incomplete(conclude(document, source="test", base=tmp_path))
+    assert len(lines) == len(expected)
+    for line, words in zip(lines, expected, strict=True):
+        assert line.startswith(f"[models.m] path: {folder}: ")
+        assert words in line
+
+
+def test_a_directory_that_this_user_may_not_enter_is_not_looked_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = conclude({"models": {"m": {"path": str(tmp_path)}}}, source="test", base=tmp_path)
+    monkeypatch.setattr(os, "access", lambda _path, _mode: False)
+    assert incomplete(config) == []
+    assert len(unreadable(config)) == 1
 
 
 @pytest.mark.parametrize(("name", "is_held"), [("prod", True), ("other", False)])
