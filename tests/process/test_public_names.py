@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ringbatch import frontend
+from ringbatch import engine, frontend
 
 
 def python(code: str, folder: Path) -> str:
@@ -44,6 +44,28 @@ def test_it_is_the_command_if_it_is_run(tmp_path: Path) -> None:
 def test_its_client_is_the_frontend_s(code: str, tmp_path: Path) -> None:
     same = "import ringbatch.frontend; print(Client is ringbatch.frontend.Client)"
     assert python(f"{code}\n{same}", tmp_path) == "True"
+
+
+def test_it_lends_the_public_names_of_its_parts(tmp_path: Path) -> None:
+    of_engine = [*engine.__all__, "metrics"]
+    public = sorted([*of_engine, *frontend.__all__, "__version__"])
+    code = (
+        "import ringbatch, ringbatch.engine.metrics, ringbatch.frontend\n"
+        "from ringbatch import engine, frontend\n"
+        f"assert sorted(ringbatch.__all__) == {public}\n"
+        "for name in {*ringbatch.__all__} - {'__version__'}:\n"
+        f"    home = engine if name in {of_engine} else frontend\n"
+        "    assert getattr(ringbatch, name) is getattr(home, name), name"
+    )
+    assert python(code, tmp_path) == ""
+
+
+def test_names_for_model_files_need_no_frontend(tmp_path: Path) -> None:
+    code = (
+        "import sys; from ringbatch import InvalidInput, Tensor, metrics; "
+        "print('ringbatch.frontend' in sys.modules)"
+    )
+    assert python(code, tmp_path) == "False"
 
 
 def test_it_imports_no_part_of_itself_and_no_package(tmp_path: Path) -> None:
