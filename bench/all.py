@@ -20,6 +20,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from host.children import tied
 from host.procfs import cpu_busy_s
 from peers.servers import BENCH
 from report import readme_table
@@ -60,6 +61,7 @@ def run(scenario: Scenario, minutes: float, options: Sequence[str], folder: Path
             stdout=log,
             stderr=subprocess.STDOUT,
             env={**os.environ, "RINGBATCH_BENCH_RESULTS": str(folder), "PYTHONUNBUFFERED": "1"},
+            preexec_fn=tied(),
         )
         status = wait(process, minutes * 60 * PATIENCE + INSTALLING_S)
     tail = (folder / LOG).read_text(errors="replace").splitlines()[-TAIL_LINES:]

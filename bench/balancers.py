@@ -20,6 +20,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from host.children import tied
 from host.network_namespaces import CAPACITY_PER_S, PATH, SLOW, Engine, obstacle, path_of
 from host.server import HOST, free_port
 from load.open_loop import Answer, open_loop
@@ -144,7 +145,9 @@ def balancer(setup: Setup, engines: Sequence[Engine]) -> Iterator[int]:
             directives = "daemon off; pid nginx.pid; user root;"
             command = [program, "-p", folder, "-e", "stderr", "-g", directives, "-c", str(file)]
         with (Path(folder) / "log").open("wb") as log:
-            process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
+            process = subprocess.Popen(
+                command, cwd=folder, stdout=log, stderr=log, preexec_fn=tied()
+            )
         try:
             # It has asked every engine by then.
             time.sleep(1.5)

@@ -20,6 +20,7 @@ from statistics import median
 
 import speed
 from host import procfs
+from host.children import tied
 from host.server import Server
 from load import answers, client_bursts, generators
 from peers.servers import MODELS, Ringbatch
@@ -86,7 +87,7 @@ def _client(python: str, engine: int) -> Iterator[subprocess.Popen[str]]:
     """Yield a program that measures a client of an engine at each line."""
     argv = [python, client_bursts.__file__, *map(str, (engine, TRIPS, REQUESTS))]
     with subprocess.Popen(
-        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=tied()
     ) as process:
         assert process.stdout is not None
         process.stdout.readline()

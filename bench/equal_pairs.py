@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from host.children import tied
 from peers.servers import MODELS
 from report.record import Report
 from report.rounds import number, spread, table
@@ -81,6 +82,7 @@ def run(config: Path, instants: Path, folder: Path, options: argparse.Namespace)
         ],
         capture_output=True,
         text=True,
+        preexec_fn=tied(),
     )
     found = list(folder.glob("*.json"))
     if done.returncode or len(found) != 1:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from host.children import tied
 from host.cpu_share import NoControlGroups, as_equals
 
 MODEL = """
@@ -76,7 +77,10 @@ def engine(folder: Path, command: str, stack: ExitStack) -> tuple[subprocess.Pop
     words = [sys.executable, "-m", "ringbatch.engine", command, "--config"]
     with out.open("wb") as file:
         process = subprocess.Popen(
-            [*words, str(folder / "engine.toml")], stdout=file, stderr=subprocess.STDOUT
+            [*words, str(folder / "engine.toml")],
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            preexec_fn=tied(),
         )
     stack.callback(process.wait, _WITHIN_S)
     stack.callback(process.terminate)
@@ -165,7 +169,7 @@ def wrk(url: str, folder: Path, connections: int) -> Callable[[], str]:
     script = folder / "post.lua"
     script.write_text(LUA.format(body=json.dumps({"instances": [[1.0] * 16]})))
     words = ["wrk", "-t1", f"-c{connections}", "-d3600", "--timeout", "10", "-s", str(script), url]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, preexec_fn=tied())
 
     def end() -> str:
         process.send_signal(signal.SIGINT)

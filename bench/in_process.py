@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 import numpy as np
+from host.children import end_with_parent
 from hot_path import pieces
 from hot_path.pieces import Piece
 from report.record import Report
@@ -72,8 +73,14 @@ class NotInstalled(RuntimeError):
 
 @contextmanager
 def _process(target: Callable[[], None]) -> Iterator[None]:
-    """Fork a process, which ends with the context."""
-    process = _FORK.Process(target=target, daemon=True)
+    """Fork a process, which ends with the context, or with this process."""
+    parent = os.getpid()
+
+    def run() -> None:
+        end_with_parent(parent)
+        target()
+
+    process = _FORK.Process(target=run, daemon=True)
     with warnings.catch_warnings():
         # From Python 3.12 on it warns where there are threads; what runs here takes none of their
         # locks.

@@ -21,6 +21,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, cast
 
+from host.children import tied
 from report.record import Report
 from report.rounds import run_rounds, table
 
@@ -366,7 +367,9 @@ def _took_ns(call: Callable[[], object]) -> int:
 def figures_of(python: str, repetitions: int) -> Figures:
     """Return the figures of the installation of an interpreter."""
     command = [python, str(Path(__file__)), "--own", "--repetitions", str(repetitions)]
-    completed = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
+    completed = subprocess.run(
+        command, stdout=subprocess.PIPE, check=True, text=True, preexec_fn=tied()
+    )
     found: Figures = json.loads(completed.stdout.splitlines()[-1])
     return found
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from host.children import tied
 from host.network_namespaces import path_of
 from host.server import HOST, free_port
 
@@ -43,7 +44,9 @@ def haproxy(folder: Path, server_port: int, source: str) -> Iterator[int]:
     file, log = folder / "haproxy.cfg", folder / "haproxy.log"
     file.write_text(_CONFIGURATION.format(host=HOST, port=port, server=server_port, source=source))
     with log.open("wb") as output:
-        process = subprocess.Popen([program, "-db", "-f", str(file)], stdout=output, stderr=output)
+        process = subprocess.Popen(
+            [program, "-db", "-f", str(file)], stdout=output, stderr=output, preexec_fn=tied()
+        )
     try:
         give_up_s = time.monotonic() + _START_LIMIT_S
         while not _listens(port):

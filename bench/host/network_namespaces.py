@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from host.children import tied
+
 MODEL = """
 import time
 from pathlib import Path
@@ -111,7 +113,11 @@ class Engine:
         before = self._process
         with (self._folder / f"{time.monotonic_ns()}.out").open("wb") as out:
             self._process = subprocess.Popen(
-                words, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+                words,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=tied(),
             )
         until = time.monotonic() + _WITHIN_S
         while b"serving m on" not in Path(out.name).read_bytes():

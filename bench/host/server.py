@@ -1,4 +1,7 @@
-"""Server under test: started in a session of its own, waited for, stopped, with its log kept."""
+"""Server under test: started in a session of its own, waited for, stopped, with its log kept.
+
+It ends with the benchmark, even if that is killed.
+"""
 
 import contextlib
 import http.client
@@ -15,6 +18,7 @@ from types import TracebackType
 from typing import Self
 
 from host import procfs
+from host.children import tied
 
 HOST = "127.0.0.1"
 _LOG_TAIL_LINES = 40
@@ -141,9 +145,6 @@ class Server:
         return titles
 
     def _start(self) -> None:
-        # A shell's background jobs ignore it, and a server that inherits that cannot be stopped.
-        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
         self._process = subprocess.Popen(
             self.command.argv,
             stdin=subprocess.DEVNULL,
@@ -151,6 +152,7 @@ class Server:
             stderr=subprocess.STDOUT,
             env={**os.environ, **self.command.env},
             start_new_session=True,
+            preexec_fn=tied(self.command.stop_signal),
         )
 
     def _wait_ready(self) -> None:

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
+from host.children import end_with_parent
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
@@ -61,6 +62,10 @@ class QueueWorker:
 
 
 def _serve(model: str, cap: int, requests: "Queue[Any]", answers: "Queue[Any]") -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "another process has started this one"
+    assert parent.pid is not None
+    end_with_parent(parent.pid)
     spec = importlib.util.spec_from_file_location("model", model)
     assert spec is not None
     assert spec.loader is not None

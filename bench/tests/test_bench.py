@@ -22,7 +22,7 @@ from host.server import Command, Server, ServerDied, ServerLeftProcesses, free_p
 from load import answers, generators, tensors
 from load.generators import LoadFailed
 from peers import servers
-from peers.servers import toml
+from peers.servers import BENCH, toml
 from report import rounds
 from report.record import Limit
 
@@ -65,6 +65,15 @@ print("about to start", flush=True)
 ORPHAN
 signal.signal(signal.SIGTERM, lambda *a: sys.exit(0))
 http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+BENCHMARK = """\
+import sys, time
+from host.server import Command, Server, free_port
+port = free_port()
+with Server(Command([sys.executable, "-c", {server!r}, str(port)], port, "/")) as server:
+    print(server.pid, flush=True)
+    time.sleep(600)
 """
 
 TOOL = """\
@@ -421,9 +430,36 @@ def test_server_that_ends_at_sigint_does_so_where_a_shell_has_it_ignored() -> No
         ends = command(SERVER.replace("ORPHAN", ""))
         with Server(dataclasses.replace(ends, stop_signal=signal.SIGINT)) as server:
             pid = server.pid
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN, "it is the caller's"
         assert not Path(f"/proc/{pid}").exists()
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_server_ends_with_a_benchmark_that_a_signal_ends(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    script = tmp_path / "benchmark.py"
+    script.write_text(BENCHMARK.format(server=SERVER.replace("ORPHAN", "")))
+    with subprocess.Popen(
+        [sys.executable, str(script)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(BENCH)},
+    ) as benchmark:
+        assert benchmark.stdout is not None
+        server = int(benchmark.stdout.readline())
+        assert procfs.stat_of(server) is not None
+        benchmark.send_signal(number)
+        assert benchmark.wait() == -number
+    wait_for_end(server)
+
+
+def test_a_process_whose_parent_is_gone_ends_at_once() -> None:
+    code = "from host.children import end_with_parent; end_with_parent(1 << 30); print('left')"
+    done = subprocess.run([sys.executable, "-c", code], cwd=BENCH, capture_output=True)
+    assert (done.returncode, done.stdout) == (-signal.SIGTERM, b"")
 
 
 def test_server_that_leaves_a_process_is_named_and_the_process_killed() -> None:
