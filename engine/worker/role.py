@@ -89,6 +89,8 @@ def main() -> int:
     held = start.model
     memory_limits.limit_memory(held.worker_memory_bytes)
     path = held.path if held.runtime == "http" else Path(held.path)
+    # A model that parses its command line finds none of ringbatch's own arguments there.
+    sys.argv = [held.path]
     try:
         die_with_parent(start.parent_pid)
         opened = _opened(path, start, control)

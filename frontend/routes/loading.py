@@ -83,4 +83,5 @@ def _end(status: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    _end(main(sys.argv[1:]))
+    given, sys.argv[1:] = sys.argv[1:], []
+    _end(main(given))

@@ -273,6 +273,8 @@ class Frontend(Attachment):
             app = passing = with_pass_through(own, router, self.service, options.pass_through, keys)
             closings.append(passing.close)
         if options.app is not None:
+            # An application that parses its command line finds none of ringbatch's arguments there.
+            del sys.argv[1:]
             app = mounted = Mounted(
                 own, options.app, self.service, keys, options.own_paths, accounts
             )

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 from serve.client import Connection, fast, instances
@@ -77,6 +78,8 @@ def test_forked_workers_differ_where_executed_ones_do_and_are_alike_where_those_
         wait_until(lambda ready=ready: server.stderr.count(ready) == 2, ready)
     assert "the fork server is gone; processes are executed from now on" in server.stderr
     executed = [state(server, name) for name in MODELS]
+    (path,) = executed[0]["arguments"]
+    assert Path(path).name == "forked_state.py", "and no argument of ringbatch's own"
     found = differences(forked, executed)
     assert {name: found[name] for name in set(found) - set(SHARED)} == {}
     assert set(found) == set(SHARED), "else `SHARED` is too long"

@@ -261,6 +261,11 @@ class HolderActor(Holder):
         logging.basicConfig(level=logging.INFO, stream=sys.stderr)
         essential_thread("the overseer of batches", self._oversee)
 
+    def open(self, description: ActorModel, content: Any) -> Reply:
+        """As in `Holder`, with a command line for the model in place of Ray's."""
+        sys.argv = [description.path]
+        return super().open(description, content)
+
     def _oversee(self) -> None:
         while True:
             time.sleep(_TICK_S)

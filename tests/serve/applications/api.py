@@ -1,5 +1,6 @@
 """A FastAPI application as a user would write it, for test_routes.py."""
 
+import argparse
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -23,6 +24,7 @@ async def lifespan(_app: FastAPI) -> AsyncIterator[dict[str, float]]:
     Path("stopped").write_text(last[0])
 
 
+argparse.ArgumentParser().parse_args()
 app = FastAPI(lifespan=lifespan)
 app.add_middleware(CORSMiddleware, allow_origins=["https://page.test"], allow_methods=["POST"])
 

@@ -127,6 +127,7 @@ PROBES: dict[str, Callable[[], Any]] = {
     "ended children": lambda: len(subprocess._active),  # type: ignore[attr-defined]
     "timers": lambda: [signal.getitimer(which) for which in range(3)],
     "command line": lambda: [word for word in sys.orig_argv if not word.isdecimal()],
+    "arguments": lambda: sys.argv,
     "flags": lambda: list(sys.flags),
     # As it was left.
     "libc's generator": LIBC.rand,

@@ -10,7 +10,7 @@ from pathlib import Path
 from ringbatch.engine.models.model import RestartWorker
 
 HERE = Path(__file__).parent
-CONTROL = int(sys.argv[sys.argv.index("--control-fd") + 1])
+CONTROL = int(sys.orig_argv[sys.orig_argv.index("--control-fd") + 1])
 
 
 def load() -> None:
