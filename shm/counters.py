@@ -45,6 +45,8 @@ class LaneCounter(IntEnum):
     """Times that a request was sent again to go on behind its parts, see `ringbatch.shm.parts`."""
     STALLED = 14
     """Answers in parts that ended because their client took nothing for too long."""
+    REFUSALS_HELD = 15
+    """Refusals that waited, because their clients came before they were to ask again."""
 
 
 class CollectorCounter(IntEnum):

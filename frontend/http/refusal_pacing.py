@@ -66,10 +66,16 @@ class RefusalPacing:
 
     Args:
         clock: monotonic nanoseconds.
+        count_held: counts a refusal that waits.
     """
 
-    def __init__(self, clock: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], int] = time.monotonic_ns,
+        count_held: Callable[[], object] = lambda: None,
+    ) -> None:
         self.clock = clock
+        self._count_held = count_held
         self._turn_ns = 0
         self._numbers = count()
         self._held: list[tuple[int, int, Asker]] = []
@@ -97,6 +103,7 @@ class RefusalPacing:
             self._looks = True
             loop.call_later(LOOK_NS / 1e9, self._look, loop)
         heapq.heappush(self._held, (due_ns, next(self._numbers), asker))
+        self._count_held()
         return True
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:

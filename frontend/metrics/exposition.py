@@ -71,6 +71,10 @@ LANE_NAMES: Final = {
         "lane_stalled",
         "Answers in parts that ended because their client took nothing.",
     ),
+    LaneCounter.REFUSALS_HELD: (
+        "lane_refusals_held",
+        "Refusals that waited because their clients came before Retry-After.",
+    ),
     LaneCounter.RESUMED: (
         "lane_resumed",
         "Times an answer in parts went on elsewhere after its worker died.",

@@ -31,6 +31,7 @@ from ringbatch.frontend.http.fast_lane_settings import (
 )
 from ringbatch.frontend.http.head_reader import HeadReader
 from ringbatch.frontend.http.kept_lane import KeptLane
+from ringbatch.frontend.http.refusal_pacing import RefusalPacing
 from ringbatch.frontend.http.response_heads import ResponseHeads
 from ringbatch.frontend.http.router import Router
 from ringbatch.frontend.http.server import TickingServer
@@ -315,6 +316,9 @@ class Frontend(Attachment):
             close_grace_s=lambda: self._close_grace_s(options.drain_s),
             budget=budget,
             recorder=recorder,
+            pacing=RefusalPacing(
+                count_held=partial(self.lane.counters.add, LaneCounter.REFUSALS_HELD)
+            ),
         )
 
     def fast_lane(

@@ -158,7 +158,8 @@ def test_a_crowd_asks_as_often_as_there_are_turns(clients: int, tenths: int) -> 
 
 def test_refusals_leave_in_the_order_of_their_turns() -> None:
     loop = Loop()
-    pacing = RefusalPacing(lambda: loop.now_ns)
+    counted: list[int] = []
+    pacing = RefusalPacing(lambda: loop.now_ns, lambda: counted.append(loop.now_ns))
     left: list[int] = []
 
     class Asker:
@@ -171,6 +172,7 @@ def test_refusals_leave_in_the_order_of_their_turns() -> None:
     any_loop: Any = loop
     held = [n for n in range(100) if pacing.hold(Asker(n), RETRY_NS, 0, any_loop)]
     assert held == list(range(LOOK_NS // TURN_NS, 100))
+    assert len(counted) == len(held)
     assert pacing.hold(Asker(100), RETRY_NS, NOW_NS + 2 * LOOK_NS, any_loop)
     assert len(loop.timers) == 1
     loop.run(NOW_NS + LOOK_NS)

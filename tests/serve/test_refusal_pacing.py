@@ -8,6 +8,7 @@ from typing import Final
 from load.impatient import crowd
 from serve.client import Connection, fast, instances
 from serve.server import Server, Start
+from serve.steps_client import samples
 from tiers import exhaustive
 
 from ringbatch.frontend.http.refusal_pacing import LOOK_NS, TURN_NS
@@ -21,7 +22,7 @@ REQUEST: Final = fast("matmul", instances([1.0] * 16))
 
 def rare(start: Start) -> Server:
     """Start a server on which a client may ask once in a hundred seconds."""
-    return start({"matmul": {"path": "matmul.py"}}, account_requests_per_s=0.01)
+    return start({"matmul": {"path": "matmul.py"}}, account_requests_per_s=0.01, control_port=0)
 
 
 def most(took_s: float, clients: int) -> float:
@@ -52,6 +53,8 @@ def test_a_client_beyond_its_limit_is_refused_by_turns(start: Start) -> None:
             assert answer.status == 429
             assert int(answer.headers["retry-after"]) > 1
         assert most(time.monotonic() - began_s, 1) > ASKS
+    held = samples(server)["ringbatch_lane_refusals_held_total"]
+    assert 0 < held < ASKS
 
 
 def test_a_stop_answers_the_clients_that_wait_for_their_turns(start: Start) -> None:
