@@ -121,6 +121,9 @@ def test_the_page_has_a_row_for_each_gpu(
         shown = [" ".join(cell.split()) for cell in cells]
         assert shown == [GPU, "0", "87 %", "12 GiB of 80 GiB", "61 °C", "sw_power_cap"]
         assert browser.value("document.getElementById('gpu-card').hidden") is False
+        browser.look_like(1280, 900, "light")
+        around = "document.querySelector('#gpu-card .scroll')"
+        assert browser.value(f"{around}.scrollWidth <= {around}.clientWidth")
         assert browser.complaints == []
     finally:
         browser.close()

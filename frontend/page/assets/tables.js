@@ -66,7 +66,7 @@ export function workers(table, state) {
 export function gpus(table, state) {
   const known = (value, text) => value === null ? "–" : text(value);
   rows(table, state.gpus, (gpu) => gpu.uuid, () => {
-    const made = row(["name", "", "busy", "n", "n", ""], 0);
+    const made = row(["", "flow", "busy", "n", "n", "flow"], 0);
     gauge(made.cells[2]);
     return made;
   }, (line, gpu) => {
@@ -76,7 +76,7 @@ export function gpus(table, state) {
     cell(line, 3, known(gpu.used, (used) => `${bytes(used)}${gpu.total === null ? "" : ` of ${bytes(gpu.total)}`}`));
     cell(line, 4, known(gpu.celsius, (celsius) => `${celsius} °C`));
     cell(line, 5, known(gpu.slowed, (slowed) => slowed.join(", ") || "no"));
-    line.cells[5].className = gpu.slowed === null ? "unknown" : gpu.slowed.length ? "bad" : "good";
+    line.cells[5].className = `flow ${gpu.slowed === null ? "unknown" : gpu.slowed.length ? "bad" : "good"}`;
   });
 }
 
