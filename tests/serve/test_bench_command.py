@@ -11,7 +11,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -384,10 +384,33 @@ def test_a_host_that_does_other_things_is_refused_aloud(
 ) -> None:
     load = (0.4, ["compiler (80% of a CPU)"])
     monkeypatch.setattr("ringbatch.bench.command.main.others", lambda: load)
-    assert bench("--url", "http://127.0.0.1:1", "--output", tmp_path) == 2
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        assert bench("--url", url, "--output", tmp_path) == 2
     words = capsys.readouterr().err
     assert "40% of this host's CPU time is taken by others: compiler (80% of a CPU)" in words
     assert "--even-if-busy" in words
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--url", "http://127.0.0.1:1"), "nothing serves at http://127.0.0.1:1: Connection"),
+        (("--url", "localhost:80"), 'found "localhost:80", but it must be http://HOST:PORT'),
+        (("--config", "none.toml"), "--config none.toml: No such file or directory"),
+        (("--url", "http://127.0.0.1:1", "--request", "none"), "--request none: No such file"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_a_busy_host(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: Sequence[str],
+    expected: str,
+) -> None:
+    monkeypatch.setattr("ringbatch.bench.command.main.others", lambda: (0.4, []))
+    assert bench(*arguments, "--output", tmp_path) == 2
+    assert expected in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

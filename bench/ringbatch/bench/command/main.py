@@ -17,7 +17,7 @@ from ringbatch.bench.report.comparison import Compared, NotComparable, compared,
 from ringbatch.bench.report.document import markdown
 from ringbatch.bench.report.page import page
 from ringbatch.bench.report.result import Result
-from ringbatch.bench.served.asking import Address
+from ringbatch.bench.served.asking import Address, reached
 from ringbatch.bench.served.engine import Served, started
 from ringbatch.bench.served.failures import CannotMeasure
 from ringbatch.bench.served.machine import BUSY_SHARE, described, others
@@ -44,7 +44,8 @@ def run(settings: Settings) -> int:
     earlier_handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         _expect_writable(settings.output)
-        expect_readable(settings.config)
+        expect_readable(settings)
+        _expect_servers(settings)
         warnings = quiet(settings)
         result = _measured(settings, warnings)
         written = _written(settings.output, result)
@@ -168,19 +169,27 @@ def _expect_writable(folder: Path) -> None:
         raise CannotMeasure(f"--output {folder}: {error.strerror}") from None
 
 
-def expect_readable(config: Path | None) -> None:
-    """Find out what is wrong with the configuration's path before what is wrong with the host.
+def expect_readable(settings: Settings) -> None:
+    """Find out what is wrong with the paths of files before what is wrong with the host.
 
     Raises:
-        CannotMeasure: it cannot be read.
+        CannotMeasure: the configuration or the request cannot be read.
     """
-    if config is None:
-        return
-    try:
-        with config.open("rb"):
-            pass
-    except OSError as error:
-        raise CannotMeasure(f"--config {config}: {error.strerror}") from None
+    for flag, path in (("--config", settings.config), ("--request", settings.request)):
+        if path is None:
+            continue
+        try:
+            with path.open("rb"):
+                pass
+        except OSError as error:
+            raise CannotMeasure(f"{flag} {path}: {error.strerror}") from None
+
+
+def _expect_servers(settings: Settings) -> None:
+    """Find out what is wrong with addresses before what is wrong with the host."""
+    for url in (settings.url, settings.control_url, settings.grpc_url):
+        if url is not None:
+            reached(Address.of(url))
 
 
 def _write(path: Path, content: bytes) -> None:

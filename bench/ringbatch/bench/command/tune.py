@@ -110,7 +110,7 @@ def tune(wish: Wish) -> int:
     """
     earlier_handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        expect_readable(wish.bench.config)
+        expect_readable(wish.bench)
         quiet(wish.bench)
         search = Search(choices_for(len(os.sched_getaffinity(0)), wish.keep), wish.present)
         print_progress(f"this takes {wish.budget_s:.0f} s at most, and one trial more")
