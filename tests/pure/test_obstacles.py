@@ -114,6 +114,14 @@ def test_a_directory_that_cannot_be_a_model_is_refused_with_the_missing_files(
         assert words in line
 
 
+def test_a_directory_without_a_model_is_an_obstacle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = conclude({"models": {"m": {"path": str(tmp_path)}}}, source="test", base=tmp_path)
+    monkeypatch.setattr(obstacles, "gathered", lambda _: (Facts(), []))
+    assert incomplete(config)[0] in outlook(config).obstacles
+
+
 def test_a_directory_that_this_user_may_not_enter_is_not_looked_into(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
