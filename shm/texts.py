@@ -32,7 +32,9 @@ GENERATION_CONFIG: Final = "generation_config.json"
 """The file by which transformers and its exporters know a model that generates texts."""
 ENCODER_MODULES: Final = "modules.json"
 """The file by which sentence-transformers knows an encoder."""
-GENERATOR_FILES: Final = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+TOKENIZER: Final = "tokenizer.json"
+"""The file that every directory of texts has."""
+GENERATOR_FILES: Final = (TOKENIZER, "tokenizer_config.json", "chat_template.jinja")
 """Files of a text generator's directory that frontends read; the first must be there."""
 
 

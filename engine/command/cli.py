@@ -50,6 +50,9 @@ STARTUP_ERROR: Final = 2
 INTERRUPTED: Final = 130
 
 _UNFIT_FOR_FLAGS: Final = {"path"}
+_NO_COMMAND: Final = (
+    "found no COMMAND, such as serve in `ringbatch serve model.py`; `ringbatch --help` lists all"
+)
 _ABOUT: Final = "Put concurrent prediction requests together into batches and run each batch once."
 
 
@@ -59,7 +62,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = argparse.Namespace()
     typed = sys.argv[1:] if argv is None else argv
     try:
-        _parser(typed).parse_args(typed, arguments)
+        parser = _parser(typed)
+        parser.parse_args(typed, arguments)
+        if "command" not in arguments:
+            parser.error(_NO_COMMAND)
         status: int = arguments.command(arguments)
     except StartupError as error:
         words = setting_spelling.words_for(arguments)
@@ -201,7 +207,8 @@ def _parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
     """
     parser = Parser("ringbatch", **_texts(_ABOUT, examples.OVERALL))
     parser.add_argument("--version", action=_Version, help="print the version and exit")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    # `main` refuses a line without a command itself: argparse would not look at its flags first.
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
 
     def add(name: str, about: str, epilog: str, run: Any, *fills: Fill) -> None:
         command = commands.add_parser(name, help=about, **_texts(f"{about}.", epilog))

@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ringbatch.engine.command import unknown_commands
+from ringbatch.engine.command import setting_spelling, unknown_commands
 from ringbatch.engine.config import unknown_keys
 
 
@@ -39,7 +39,8 @@ class Parser(argparse.ArgumentParser):
                 flag = argument.partition("=")[0]
                 known = [name for name in self._option_string_actions if name.startswith("--")]
                 words = unknown_keys.words(flag, known, kind="flag", listed=f"`{self.prog} --help`")
-                return f"{flag}: {words}"
+                flags = {k: f for k, f in setting_spelling.ALL_FLAGS.items() if f in known}
+                return f"{flag}: {setting_spelling.in_flags(words, flags)}"
         return f"{' '.join(unknown)}: nothing more is expected; `{self.prog} --help` says what is"
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:

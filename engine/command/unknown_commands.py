@@ -5,15 +5,20 @@ from typing import Final
 
 from ringbatch.engine.config.kinds import runtime_of
 
+_STOP: Final = "Ctrl-C where the engine runs, or `kill PID`, as `ringbatch status` prints it"
 _HERE: Final = {
+    "down": _STOP,
     "help": "`ringbatch --help`",
     "list": "`ringbatch models`",
     "load": "`ringbatch reload`",
+    "logs": "standard error of the engine, or `journalctl -u ringbatch@NAME`",
     "ps": "`ringbatch status`",
     "restart": "`ringbatch handover`",
     "run": "`ringbatch serve`",
+    "shutdown": _STOP,
     "start": "`ringbatch serve`",
-    "stop": "Ctrl-C where the engine runs, or SIGTERM to it",
+    "stop": _STOP,
+    "up": "`ringbatch serve`",
     "validate": "`ringbatch check`",
     "version": "`ringbatch --version`",
 }

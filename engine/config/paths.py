@@ -44,11 +44,29 @@ def absence(path: Path, given: str) -> str:
         return f"; {path} is a directory"
     if os.path.exists(path):
         return f"; {path} is {'a' if os.path.isfile(path) else 'no ordinary'} file"
+    reason = _refusal(path)
     if os.path.islink(path):
-        return f"; the link {path} leads to {os.readlink(path)}, where none is"
+        there = "where none is" if reason is None else f"which cannot be looked at: {reason}"
+        return f"; the link {path} leads to {os.readlink(path)}, {there}"
+    if reason is not None:
+        return f"; {path} cannot be looked at: {reason}"
     there = "" if str(path) == given else f"; none is at {path}"
     unexpanded = given.startswith(_OF_SHELLS)
     return f"{there}, because ~ and $ stay as they are here" if unexpanded else there
+
+
+def _refusal(path: Path) -> str | None:
+    """Return why the system does not say what is at a path; None if nothing is there.
+
+    Such as ``Permission denied``, for a file in a folder of another user.
+    """
+    try:
+        os.stat(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return error.strerror
+    return None
 
 
 def _from_here(path: Path) -> Path:

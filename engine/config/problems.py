@@ -88,11 +88,11 @@ def in_toml(value: object) -> str:
 
 def quoted(value: object) -> str:
     """Return a TOML value as a person would write it, shortened if it is long."""
-    if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
-        text = json.dumps(value, ensure_ascii=False)
+    if isinstance(value, dict):
+        return "a table"
+    if isinstance(value, list):
+        text = f"[{', '.join(map(quoted, value))}]"
         return text if len(text) <= _LONGEST_QUOTE else "a long list"
-    if isinstance(value, dict | list):
-        return "a table" if isinstance(value, dict) else "a list"
     if isinstance(value, datetime.date | datetime.time):
         return f"the date or time {value}"
     if isinstance(value, int) and value.bit_length() > 64:

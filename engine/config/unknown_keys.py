@@ -9,6 +9,9 @@ UNITS: Final = ("s", "ms", "us", "bytes")
 _FEW: Final = 8
 _WAIT: Final = 'max_latency_ms, in milliseconds, under policy = "fixed"'
 _POOL: Final = "workers, a number, or [fewest, most]"
+_LOG: Final = "standard error, which goes to a file by 2>>prod.log"
+_LEVEL: Final = "log_level"
+_NAME: Final = "NAME in the header [models.NAME]"
 _ELSEWHERE: Final = {
     # Triton's config.pbtxt.
     "backend": "runtime",
@@ -51,10 +54,51 @@ _ELSEWHERE: Final = {
     "storageuri": "path",
     "bind": "host and port",
     "metricsport": "control_port",
+    "cert": "tls_certificate",
     "certfile": "tls_certificate",
+    "sslcertfile": "tls_certificate",
     "keyfile": "tls_key",
+    "sslkeyfile": "tls_key",
+    "cacerts": "tls_client_ca",
+    "sslcacerts": "tls_client_ca",
+    # Gunicorn's, uvicorn's, TensorFlow Serving's and vLLM's.
+    "accesslogfile": _LOG,
+    "errorlogfile": _LOG,
+    "logfile": _LOG,
+    "debug": _LEVEL,
+    "quiet": _LEVEL,
+    "verbose": _LEVEL,
+    "allowedorigins": "cors_origins",
+    "alloworigins": "cors_origins",
+    "corsalloworigins": "cors_origins",
+    "apikey": "api_keys_file",
+    "token": "api_keys_file",
+    "daemon": "systemd's affair: `ringbatch units` writes unit files",
+    "gracefultimeout": "drain_s",
+    "timeoutgracefulshutdown": "drain_s",
+    "httpport": "port",
+    "restapiport": "port",
+    "keepalive": "idle_timeout_s",
+    "timeoutkeepalive": "idle_timeout_s",
+    "limitconcurrency": "max_in_flight, and max_connections",
+    "workerconnections": "max_connections",
+    "limitrequestbody": "max_request_bytes",
+    "maxbodysize": "max_request_bytes",
+    "modelbasepath": "path",
+    "modeldir": "path",
+    "modelname": _NAME,
+    "servedmodelname": _NAME,
+    "reload": "the command `ringbatch reload`, given when a file has changed",
+    "uds": "unix_socket",
 }
 """Words of other servers, in lower case and without separators: what says the same here."""
+_OF_SERVE: Final = "maxbatchsize"
+"""A flag that a command with flags for settings has."""
+_AS_FLAGS: Final = {
+    "path": "an argument without a flag, as in `ringbatch serve model.py`",
+    _NAME: "--name",
+}
+"""Words of `_ELSEWHERE` that a command line has in another form."""
 
 
 def words(key: str, known: Iterable[str], *, kind: str = "key", listed: str) -> str:
@@ -76,10 +120,12 @@ def words(key: str, known: Iterable[str], *, kind: str = "key", listed: str) -> 
     for candidate in every:
         if _folded(candidate) == name:
             return f"unknown {kind}; did you mean {candidate}?"
-    if len(every) > _FEW and is_of_another_server(key):
+    folded = {_folded(candidate) for candidate in every}
+    # Other commands, such as bench, have flags of their own.
+    is_served = len(every) > _FEW if kind == "key" else _OF_SERVE in folded
+    if is_served and is_of_another_server(key):
         here = _ELSEWHERE[name]
-        if kind == "flag" and here == "path":
-            here = "an argument without a flag, as in `ringbatch serve model.py`"
+        here = here if kind == "key" else _AS_FLAGS.get(here, here)
         return f"unknown {kind}; what other servers call so is here {here}"
     if candidate := closest(key, every):
         return f"unknown {kind}; did you mean {candidate}?"

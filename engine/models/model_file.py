@@ -166,7 +166,8 @@ def _open(path: Path | str) -> int:
 
 def _copy(fd: int, name: str) -> int:
     """Return the descriptor of a copy in memory."""
-    copy = os.memfd_create(name[:200], os.MFD_CLOEXEC)
+    # The kernel takes 249 bytes, which may be fewer letters.
+    copy = os.memfd_create(os.fsdecode(os.fsencode(name)[:200]), os.MFD_CLOEXEC)
     try:
         while os.sendfile(copy, fd, None, _CHUNK_BYTES):
             pass

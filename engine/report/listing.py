@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable
 
+from ringbatch.shm.descriptors import HeaderWords
 from ringbatch.shm.engines import running
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.segment import Segment
@@ -29,6 +30,8 @@ def show(engine: str | int | None, text: Callable[[Segment], str]) -> int:
 
 def _heading(segment: Segment) -> str:
     heading = f"engine {segment.engine}, process {segment.pid}"
+    if port := segment.words[HeaderWords.PORT]:
+        heading += f", port {port}"
     if segment.stopping or segment.draining:
         return f"{heading}, stopping"
     return heading if segment.ready_ns else f"{heading}, starting"

@@ -26,7 +26,7 @@ from ringbatch.engine.runtimes.graphs.decoded_rows import decoding
 from ringbatch.engine.runtimes.graphs.decoder import Decoder
 from ringbatch.engine.runtimes.graphs.onnx import open_session
 from ringbatch.engine.runtimes.python import open_python
-from ringbatch.engine.runtimes.texts.directory import TOKENIZER, read_generator_directory
+from ringbatch.engine.runtimes.texts.directory import read_generator_directory
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.tensor import ANY, Tensor
 from ringbatch.shm.texts import (
@@ -35,6 +35,7 @@ from ringbatch.shm.texts import (
     PROMPT,
     SAMPLING,
     SEED,
+    TOKENIZER,
     Generator,
     digest_of,
 )

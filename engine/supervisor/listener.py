@@ -12,6 +12,8 @@ from ringbatch.shm.host.tcp_states import HALF_OPEN, tcp_states
 
 BACKLOG = 2048
 """Connections that wait to be accepted; the kernel's own limit, somaxconn, may be lower."""
+_PRIVILEGED = 1024
+"""The first port that needs no privilege, unless a host says otherwise."""
 _SO_ATTACH_FILTER = 26
 _SO_BINDTOIFINDEX = 62
 _NO_INTERFACE = (1 << 31) - 1
@@ -142,7 +144,7 @@ def _bind(
                 bound.listen(BACKLOG)
         except OSError as error:
             reason = _reason(error, port, flag)
-            raise StartupError(f"cannot listen on {host}:{port}: {reason}") from None
+            raise StartupError(f"cannot listen on {_written(host, port)}: {reason}") from None
         undo.pop_all()
     return sockets
 
@@ -203,7 +205,11 @@ def address(bound: socket.socket) -> str:
     """Return host and port of a socket as in a URL; of a Unix socket its path."""
     if bound.family == socket.AF_UNIX:
         return f"unix:{bound.getsockname()}"
-    host, port = bound.getsockname()[:2]
+    return _written(*bound.getsockname()[:2])
+
+
+def _written(host: str, port: int) -> str:
+    """Return host and port as in a URL."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -211,7 +217,9 @@ def _reason(error: OSError, port: int, flag: str) -> str:
     if error.errno == errno.EADDRINUSE:
         return f"the port is in use; stop what listens there, or choose another with {flag}"
     if error.errno == errno.EACCES:
-        return f"ports below 1024 need a privilege; choose another than {port} with {flag}"
+        # A sysctl may say so of further ports, or a security module.
+        needed = "ports below 1024 need" if port < _PRIVILEGED else f"port {port} needs"
+        return f"{needed} a privilege here; choose another than {port} with {flag}"
     if error.errno == errno.EADDRNOTAVAIL:
         return "no interface of this machine has that address"
     return os.strerror(error.errno or 0)

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.frontend.security.handshakes import FailedHandshakes, Handshake
 from ringbatch.shm.host.api_key_lines import KeyOptions
-from ringbatch.shm.host.credentials import Credentials, Tls, key_digests, server_tls
+from ringbatch.shm.host.credentials import Credentials, Tls, key_digests, objection, server_tls
 from ringbatch.shm.host.reloading_files import ReloadingFiles
 
 log = logging.getLogger("ringbatch.frontend")
@@ -114,4 +114,6 @@ class Security:
         assert self.context is not None, "there are files"
         self.context.current = tls.context
         log.info("frontend: the certificate was read again")
+        if (why := objection(tls)) is not None:
+            log.warning("frontend: clients may refuse this certificate: %s", why)
         return tls.authorities != before.authorities

@@ -17,6 +17,14 @@ from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.api_key_lines import KeyOptions, read_keys
 
 _OTHERS: Final = stat.S_IROTH | stat.S_IWOTH
+_BEGIN: Final = "-----BEGIN CERTIFICATE-----"
+_SECRET: Final = "PRIVATE KEY-----"
+_OPENSSL_WORDS: Final = {
+    "EE_KEY_TOO_SMALL": "the key is too short, as RSA of fewer than 2,048 bits",
+    "CA_KEY_TOO_SMALL": "the key of an authority in the chain is too short",
+    "CA_MD_TOO_WEAK": "a signature in the chain is too weak, as by SHA-1",
+}
+"""Reasons of OpenSSL, in the words of users."""
 _NO_CERTIFICATE: Final = "{}: holds no certificate in PEM"
 
 
@@ -123,13 +131,19 @@ def _why_no_chain(
 ) -> str:
     if error.reason == "KEY_VALUES_MISMATCH":
         return f"{key}: is not the private key of the certificate in {certificate}"
-    if "-----BEGIN CERTIFICATE-----" not in chain:
+    if _BEGIN not in chain:
+        if _SECRET in chain and _BEGIN in secret:
+            return f"{certificate}: holds the private key, and {key} the certificate; exchange them"
         return _NO_CERTIFICATE.format(certificate)
     if "ENCRYPTED" in secret:
         return f"{key}: is protected by a password; store it without one, readable by its owner"
-    if "PRIVATE KEY-----" not in secret:
+    if _SECRET not in secret:
         return f"{key}: holds no private key in PEM"
-    return f"{certificate} and {key}: cannot be used: {error.reason or error}"
+    for path, text in ((certificate, chain), (key, secret)):
+        if text.count("-----BEGIN ") != text.count("-----END "):
+            return f"{path}: ends within what it holds, as a file that was not copied as a whole"
+    why = _OPENSSL_WORDS.get(error.reason or "", "what they hold is damaged")
+    return f"{certificate} and {key}: cannot be used: {why} ({error.reason or error})"
 
 
 def objection(tls: Tls) -> str | None:
@@ -176,14 +190,20 @@ def key_digests(path: Path) -> dict[bytes, KeyOptions]:
 
 def _read(path: Path, *, private: bool = False) -> str:
     try:
-        with path.open(encoding="utf-8") as file:
-            if private:
+        # Editors of Windows put a mark first, which is no part of the text.
+        with path.open(encoding="utf-8-sig") as file:
+            text = file.read()
+            if private and (_BEGIN not in text or _SECRET in text):
+                # A certificate alone is no secret; what is wrong with it is that it is no key.
                 _expect_private(path, os.fstat(file.fileno()).st_mode)
-            return file.read()
+            return text
     except OSError as error:
         raise StartupError(f"{path}: cannot be read: {os.strerror(error.errno or 0)}") from None
     except UnicodeDecodeError:
-        raise StartupError(f"{path}: is no text") from None
+        raise StartupError(
+            f"{path}: is no text in UTF-8; certificates and their keys are to be in PEM, which "
+            "openssl writes with -outform pem, and API keys one a line"
+        ) from None
 
 
 def _expect_private(path: Path, mode: int) -> None:

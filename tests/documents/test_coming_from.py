@@ -86,3 +86,10 @@ def test_the_table_repeats_the_hint_for_a_foreign_key(server: str) -> None:
                 hints += 1
                 assert f"`{hint[1]}" in ours, f"{word}: {hint.string}"
     assert hints
+
+
+def test_every_setting_in_a_hint_for_a_foreign_key_exists() -> None:
+    for word, here in unknown_keys._ELSEWHERE.items():
+        for name in re.findall(r"(?<![\w`])[a-z]+(?:_[a-z]+)+", here):
+            assert name in SETTINGS, f"{word}: {here}"
+        assert re.fullmatch("[a-z0-9]+", word), "as `_folded` writes it"

@@ -13,6 +13,7 @@ import trustme
 
 from ringbatch.engine.config.credentials import control_credentials_of, credentials_of
 from ringbatch.engine.config.settings import ServerConfig
+from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.frontend.security.credentials import Changes, Security
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.api_key_lines import KeyOptions
@@ -34,8 +35,10 @@ def authority() -> trustme.CA:
     return trustme.CA()
 
 
-def certified(authority: trustme.CA, folder: Path, name: str = "server") -> Credentials:
-    made = authority.issue_cert("localhost")
+def certified(
+    authority: trustme.CA, folder: Path, name: str = "server", until: datetime | None = None
+) -> Credentials:
+    made = authority.issue_cert("localhost", not_after=until)
     certificate = private(folder / f"{name}.pem", made.cert_chain_pems[0].bytes().decode())
     key = private(folder / f"{name}.key", made.private_key_pem.bytes().decode())
     return Credentials(certificate, key)
@@ -48,6 +51,11 @@ def test_keys_and_digests_are_read_and_comments_are_not(tmp_path: Path) -> None:
     text = f"\n# {OTHER}\n  {KEY}\n{DIGEST.upper().replace('SHA', 'sha')}\n"
     digest = bytes.fromhex(DIGEST.partition(":")[2])
     assert key_digests(private(tmp_path / "keys", text)) == {digest: KeyOptions()}
+
+
+def test_the_mark_that_editors_of_windows_put_first_is_no_part_of_a_key(tmp_path: Path) -> None:
+    found = key_digests(private(tmp_path / "keys", f"\ufeff{KEY}\r\n"))
+    assert ApiKeys(found).allow(None, KEY)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +110,22 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path, authority: trustme.
         "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMAAA\n-----END ENCRYPTED PRIVATE KEY-----\n",
     )
     missing = tmp_path / "missing"
+    der = tmp_path / "der"
+    assert certificate is not None
+    assert key is not None
+    cut = private(tmp_path / "cut", certificate.read_text()[:300])
+    half = private(tmp_path / "half", key.read_text()[:100])
+    body = certificate.read_text().splitlines()
+    damaged = private(tmp_path / "damaged", "\n".join([body[0], "MAAA", *body[2:]]))
+    der.write_bytes(ssl.PEM_cert_to_DER_cert(certificate.read_text()))
+    # As everybody may read a certificate.
+    certificate.chmod(0o644)
     for found, words in (
+        (Credentials(der, key), "der: is no text in UTF-8; certificates and their keys are to be"),
+        (Credentials(key, certificate), "pem the certificate; exchange them"),
+        (Credentials(cut, key), "cut: ends within what it holds"),
+        (Credentials(certificate, half), "half: ends within what it holds"),
+        (Credentials(damaged, key), "damaged and .*server.key: cannot be used: what they hold is"),
         (Credentials(missing, key), "missing: cannot be read"),
         (Credentials(certificate, missing), "missing: cannot be read"),
         (Credentials(noise, key), "noise: holds no certificate in PEM"),
@@ -114,7 +137,6 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path, authority: trustme.
     ):
         with pytest.raises(StartupError, match=words):
             server_tls(found)
-    assert key is not None
     key.chmod(0o644)
     with pytest.raises(StartupError, match="every user of this machine"):
         server_tls(good)
@@ -292,6 +314,24 @@ def test_certificate_and_key_are_the_checked_ones_after_the_files_change(
     other.tls_key.rename(credentials.tls_key)
     assert security.look() == NOTHING
     assert security.context.current is not before
+
+
+def test_a_new_certificate_that_clients_refuse_is_in_force_and_reported(
+    tmp_path: Path, authority: trustme.CA, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At its own host an operator may want it, and a start takes it as well."""
+    credentials = certified(authority, tmp_path)
+    security = Security(credentials)
+    assert security.context is not None
+    before = security.context.current
+    caplog.set_level("WARNING")
+    certified(authority, tmp_path)
+    assert security.look() == NOTHING
+    assert not caplog.records
+    certified(authority, tmp_path, until=datetime.now(UTC) - DAY)
+    assert security.look() == NOTHING
+    assert security.context.current is not before
+    assert "clients may refuse this certificate: certificate has expired" in caplog.text
 
 
 def test_every_file_is_read_once(

@@ -73,6 +73,15 @@ def test_a_small_file_is_served_after_any_change_of_it(
     assert file.differs()
 
 
+def test_a_file_with_the_longest_name_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / ("ä" * 120 + "-model.bin")
+    path.write_bytes(OLD)
+    file = ModelFile(path)
+    replace(path)
+    assert read(file, path) == OLD
+    assert file.differs()
+
+
 @pytest.mark.parametrize("change", [replace, remove])
 def test_a_large_file_is_served_after_another_took_its_place(
     path: Path, change: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch

@@ -16,7 +16,13 @@ from ringbatch.shm.counters import (
     WorkerCounter,
     rows_bucket,
 )
-from ringbatch.shm.descriptors import ModelCounterWords, ModelWords, WorkerState, WorkerWords
+from ringbatch.shm.descriptors import (
+    HeaderWords,
+    ModelCounterWords,
+    ModelWords,
+    WorkerState,
+    WorkerWords,
+)
 from ringbatch.shm.engines import only
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.layout import PAGE, Layout
@@ -148,10 +154,12 @@ def test_a_running_engines_segment_is_found_by_its_supervisor(
     try:
         assert list(snapshot(os.getpid()).models) == ["found"]
         assert main(os.getpid()) == 0
+        segment.words[HeaderWords.PORT] = 8080
+        assert main(os.getpid()) == 0
     finally:
         segment.unlink()
         segment.detach()
     printed = capsys.readouterr().out
-    assert printed.startswith(
-        f"engine ringbatch, process {os.getpid()}, starting\nfound: 0 of 1 workers ready\n"
-    )
+    heading = f"engine ringbatch, process {os.getpid()}"
+    assert printed.startswith(f"{heading}, starting\nfound: 0 of 1 workers ready\n")
+    assert f"\n{heading}, port 8080, starting\n" in printed

@@ -309,7 +309,7 @@ def test_a_chain_that_is_described_is_the_same_when_it_is_read_again() -> None:
 @pytest.mark.parametrize(
     ("section", "words"),
     [
-        ("steps = []", "steps: found a list, but it must be a list of 1 to 64 steps"),
+        ("steps = []", "steps: found [], but it must be a list of 1 to 64 steps"),
         ("steps = 'a'", 'steps: found "a", but it must be a list of 1 to 64 steps'),
         ("steps = ['c']", 'steps: step 1: there is no model "c"; there is: a, b'),
         ("steps = ['m']", "steps: step 1: is the chain itself, so that it would never end"),

@@ -114,7 +114,11 @@ def test_the_thing_found_in_place_of_a_file_is_named(tmp_path: Path) -> None:
     assert found("file") == f"; {tmp_path}/file is a file"
     assert found("pipe") == f"; {tmp_path}/pipe is no ordinary file"
     assert found("link") == f"; the link {tmp_path}/link leads to gone.py, where none is"
-    assert found("loop") == f"; the link {tmp_path}/loop leads to loop, where none is"
+    assert found("loop") == (
+        f"; the link {tmp_path}/loop leads to loop, which cannot be looked at: Too many levels of "
+        "symbolic links"
+    )
+    assert found("file/m") == f"; {tmp_path}/file/m cannot be looked at: Not a directory"
     assert found("none") == f"; none is at {tmp_path}/none"
     assert (
         found("~/none") == f"; none is at {tmp_path}/~/none, because ~ and $ stay as they are here"

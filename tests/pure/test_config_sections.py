@@ -191,7 +191,7 @@ WRONG: dict[str, tuple[str, str]] = {
     ),
     "models-is-no-table": (
         "models = []",
-        "models: found a list, but it must be a table, with the header [models.NAME]",
+        "models: found [], but it must be a table, with the header [models.NAME]",
     ),
     "model-is-no-table": (
         '[models]\nmnist = "model.py"',
@@ -222,7 +222,7 @@ WRONG: dict[str, tuple[str, str]] = {
     ),
     "no-addresses": (
         "[models.mnist]\npath = []",
-        "[models.mnist] path: found a list, but it must be the path of a model file, or the "
+        "[models.mnist] path: found [], but it must be the path of a model file, or the "
         "address of a model server, http://HOST:PORT or https://HOST:PORT, or a list of addresses",
     ),
     "addresses-and-a-file": (

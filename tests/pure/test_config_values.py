@@ -30,14 +30,14 @@ WRONG: dict[str, tuple[str, str]] = {
     ),
     "below-the-range": (model("workers = 0"), f"[models.mnist] workers: found 0, {WHOLE_64}"),
     "above-the-range": (model("workers = 65"), f"[models.mnist] workers: found 65, {WHOLE_64}"),
-    "a-list": (model("workers = [1]"), f"[models.mnist] workers: found a list, {WHOLE_64}"),
+    "a-list": (model("workers = [1]"), f"[models.mnist] workers: found [1], {WHOLE_64}"),
     "a-range-of-three": (
         model("workers = [1, 2, 3]"),
-        f"[models.mnist] workers: found a list, {WHOLE_64}",
+        f"[models.mnist] workers: found [1, 2, 3], {WHOLE_64}",
     ),
     "a-range-beyond-the-limit": (
         model("workers = [1, 65]"),
-        f"[models.mnist] workers: found a list, {WHOLE_64}",
+        f"[models.mnist] workers: found [1, 65], {WHOLE_64}",
     ),
     "a-range-the-wrong-way-round": (
         model("workers = [8, 1]"),
@@ -82,7 +82,7 @@ WRONG: dict[str, tuple[str, str]] = {
     ),
     "prefixes-that-are-no-text": (
         server("shared_memory_prefixes = [1]"),
-        f"[server] shared_memory_prefixes: found a list, but it must be {PREFIXES}",
+        f"[server] shared_memory_prefixes: found [1], but it must be {PREFIXES}",
     ),
     "long-prefixes": (
         server(f'shared_memory_prefixes = ["{"x" * 201}"]'),

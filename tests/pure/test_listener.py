@@ -48,6 +48,25 @@ def test_a_port_in_use_is_named_with_the_way_out() -> None:
             listen("127.0.0.1", port)
 
 
+@pytest.mark.parametrize(
+    ("port", "words"),
+    [
+        (80, "ports below 1024 need a privilege here; choose another than 80 with --port"),
+        (8080, "port 8080 needs a privilege here; choose another than 8080 with --port"),
+    ],
+)
+def test_a_port_that_needs_a_privilege_is_named(
+    monkeypatch: pytest.MonkeyPatch, port: int, words: str
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(socket.socket, "bind", refuse)
+    with pytest.raises(StartupError) as caught:
+        listen("::", port)
+    assert str(caught.value) == f"cannot listen on [::]:{port}: {words}"
+
+
 def test_several_sockets_share_a_port_that_is_in_use_for_everybody_else() -> None:
     listeners = listen_all("127.0.0.1", 0, 3)
     (port,) = {listener.getsockname()[1] for listener in listeners}

@@ -24,7 +24,7 @@ def concluded(**keys: object) -> ModelConfig:
         ),
         (
             {"allowed_batch_sizes": [4, 1]},
-            "allowed_batch_sizes: found a list, but it must be a list such as [1, 4, 16], of "
+            "allowed_batch_sizes: found [4, 1], but it must be a list such as [1, 4, 16], of "
             "ascending whole numbers from 1 to 4096",
         ),
         ({"allowed_batch_sizes": [0, 1]}, "ascending whole numbers from 1 to 4096"),

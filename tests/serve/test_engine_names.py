@@ -67,14 +67,15 @@ def pair(start_for_module: Start) -> tuple[Server, Server]:
 
 def test_status_and_models_are_those_of_the_engine_named(pair: tuple[Server, Server]) -> None:
     for server, name, model in zip(pair, (ONE, TWO), "ab", strict=True):
-        heading = f"engine {name}, process {server.pid}\n{model}: "
+        heading = f"engine {name}, process {server.pid}, port {server.port}\n{model}: "
         for words in ([name], ["--engine", name], [str(server.pid)], ["--pid", str(server.pid)]):
             for command in ("status", "models"):
                 assert command_output(command, *words).stdout.startswith(heading)
     for command in ("status", "models"):
-        assert {f"engine {ONE}, process {pair[0].pid}", f"engine {TWO}, process {pair[1].pid}"} <= {
-            *command_output(command).stdout.splitlines()
-        }
+        assert {
+            f"engine {name}, process {server.pid}, port {server.port}"
+            for name, server in zip((ONE, TWO), pair, strict=True)
+        } <= {*command_output(command).stdout.splitlines()}
 
 
 def test_a_reload_is_for_the_engine_named(pair: tuple[Server, Server]) -> None:
@@ -156,7 +157,7 @@ def test_a_second_engine_with_a_name_is_refused_with_a_remedy(
         f"port {pair[1].port}; replace it with ringbatch handover, or give this one another name"
     ) in second.stderr
     assert command_output("models", TWO).stdout.startswith(
-        f"engine {TWO}, process {pair[1].pid}\nb: "
+        f"engine {TWO}, process {pair[1].pid}, port {pair[1].port}\nb: "
     )
 
 
@@ -181,7 +182,7 @@ def test_of_engines_that_start_in_one_instant_with_one_name_one_runs(
         (winner,) = [server for server, _ in servers if server.process.poll() is None]
         refused = [server for server, _ in servers if server is not winner]
         assert command_output("models", name).stdout.startswith(
-            f"engine {name}, process {winner.pid}\n"
+            f"engine {name}, process {winner.pid}, port "
         )
         for server in refused:
             assert server.process.returncode == 2
@@ -195,6 +196,6 @@ def test_of_engines_that_start_in_one_instant_with_one_name_one_runs(
 def test_an_engine_is_called_as_its_configuration_file(start: Start, pair: object) -> None:
     server = start({"m": MATMUL})
     assert (
-        f"engine ringbatch, process {server.pid}\n"
+        f"engine ringbatch, process {server.pid}, port {server.port}\n"
         in command_output("status", str(server.pid)).stdout
     )

@@ -28,9 +28,9 @@ from ringbatch.shm.texts import (
     GENERATION_CONFIG,
     GENERATOR_FILES,
     GENERATOR_MODEL,
+    TOKENIZER,
 )
 
-TOKENIZER: Final = "tokenizer.json"
 ENCODERS: Final = (
     "model.onnx",
     "onnx/model.onnx",

@@ -240,7 +240,12 @@ def test_an_interrupt_ends_with_status_130(
 
 
 USAGE = {
-    "no-command": ([], "COMMAND"),
+    "no-command": ([], "found no COMMAND, such as serve in `ringbatch serve model.py`; `ringbatch"),
+    "misspelt-flag-without-command": (
+        ["--verison"],
+        "ringbatch: error: --verison: unknown flag; did you mean --version?",
+    ),
+    "flag-of-others-without-command": (["-V"], "-V: unknown flag; known are --help, --version"),
     "misspelt-command": (["sevre"], 'found "sevre"; did you mean serve?'),
     "unknown-command": (["xyz"], 'found "xyz"; it must be one of serve, handover, sidecar'),
     "command-of-others": (["run", "m.py"], 'found "run"; that is here `ringbatch serve`'),
@@ -267,7 +272,16 @@ USAGE = {
     ),
     "flag-of-another-server": (
         ["serve", "--max-wait-time", "4"],
-        "--max-wait-time: unknown flag; what other servers call so is here max_latency_ms",
+        "--max-wait-time: unknown flag; what other servers call so is here --max-latency-ms",
+    ),
+    "flag-alike-and-of-another-server": (
+        ["serve", "--ssl-keyfile", "a"],
+        "--ssl-keyfile: unknown flag; what other servers call so is here --tls-key",
+    ),
+    "name-of-another-server": (["serve", "--model-name", "a"], "call so is here --name\n"),
+    "flag-of-another-server-for-a-command-with-flags-of-its-own": (
+        ["bench", "--config", "a", "--model-name", "a"],
+        "--model-name: unknown flag; did you mean --model?",
     ),
     "flag-like-no-other": (
         ["serve", "--zzz"],
