@@ -143,7 +143,7 @@ def _bind(
             for bound in sockets if listens else ():
                 bound.listen(BACKLOG)
         except OSError as error:
-            reason = _reason(error, port, flag)
+            reason = _reason(error, port, flag, key)
             raise StartupError(f"cannot listen on {_written(host, port)}: {reason}") from None
         undo.pop_all()
     return sockets
@@ -213,7 +213,7 @@ def _written(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _reason(error: OSError, port: int, flag: str) -> str:
+def _reason(error: OSError, port: int, flag: str, key: str) -> str:
     if error.errno == errno.EADDRINUSE:
         return f"the port is in use; stop what listens there, or choose another with {flag}"
     if error.errno == errno.EACCES:
@@ -221,5 +221,8 @@ def _reason(error: OSError, port: int, flag: str) -> str:
         needed = "ports below 1024 need" if port < _PRIVILEGED else f"port {port} needs"
         return f"{needed} a privilege here; choose another than {port} with {flag}"
     if error.errno == errno.EADDRNOTAVAIL:
-        return "no interface of this machine has that address"
+        return (
+            "no interface of this machine has that address; choose one that `ip address` lists "
+            f"with [server] {key}"
+        )
     return os.strerror(error.errno or 0)

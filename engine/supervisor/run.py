@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from typing import Final
 
 from setproctitle import setproctitle
 
@@ -23,6 +24,8 @@ from ringbatch.shm.host.process import log_to_stderr
 from ringbatch.shm.shm_objects import free_bytes, remove_dead_engines
 
 logger = logging.getLogger("ringbatch.supervisor")
+
+_OWN_FILES: Final = "/proc/self/fd"
 
 
 def run(
@@ -44,6 +47,7 @@ def run(
     gc.freeze()
     require_supported_machine()
     _expect_working_directory()
+    _expect_proc()
     placement.wake_without_preempting()
     launch = ForkServer()
     setproctitle("ringbatch: supervisor")
@@ -84,3 +88,12 @@ def _expect_working_directory() -> None:
         raise StartupError(
             "the working directory is gone; start the engine in one that there is"
         ) from None
+
+
+def _expect_proc() -> None:
+    """Check that /proc is mounted; a chroot may lack it, and the error of an open would not say."""
+    if not os.path.isdir(_OWN_FILES):
+        raise StartupError(
+            "there is no /proc, by which an engine opens its own files and watches its processes; "
+            "mount it (mount -t proc proc /proc)"
+        )

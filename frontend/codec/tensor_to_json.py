@@ -14,7 +14,9 @@ from ringbatch.shm.brain_floats import widened
 from ringbatch.shm.frame import Frame, Placement
 from ringbatch.shm.tensor import Tensor
 
-NOT_FINITE: Final = "the answer holds NaN or Infinity, which JSON cannot carry"
+NOT_FINITE: Final = (
+    "the answer holds NaN or Infinity, which JSON cannot carry; V2 carries them in binary data"
+)
 
 _N: Final = ord("n")
 _FEW: Final = 48

@@ -34,6 +34,10 @@ _SOURCE: Final = "ringbatch_source"
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 """Characters that move a terminal's cursor, or end a line for some readers; without tab, and LF,
 which has its own place."""
+_LONGEST: Final = 1 << 16
+"""Characters of a message, or of a traceback, that a line has at most."""
+_LAST: Final = 1 << 12
+"""Characters of the end of a longer text that are kept; a traceback ends with the error."""
 _BELOW: Final = "\n  "
 """Begin of each line of a traceback, which may hold a client's text."""
 
@@ -98,11 +102,15 @@ class LineFormatter(logging.Formatter):
         record.process = os.getpid()
         return _CONTROL.sub(_escaped, super().format(record).replace("\n", _BELOW))
 
+    def formatException(self, ei: Any) -> str:  # noqa: N802
+        """Return the text of an exception as `logging` asks for it; long texts are shortened."""
+        return _shortened(super().formatException(ei))
+
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
         """Return the line of a record; one line, even if a client's text has several."""
         text = super().formatMessage(record)
         # Some libraries end what they say with a line feed of their own.
-        return text.removesuffix("\n").replace("\n", r"\x0a")
+        return _shortened(text.removesuffix("\n")).replace("\n", r"\x0a")
 
     def _as_json(self, record: logging.LogRecord) -> str:
         document = self._document(
@@ -122,8 +130,17 @@ class LineFormatter(logging.Formatter):
             "level": level.lower(),
             "role": self._role,
             "pid": pid,
-            "message": message,
+            "message": _shortened(message),
         }
+
+
+def _shortened(text: str) -> str:
+    """Return a text without its middle if it is long."""
+    left_out = len(text) - _LONGEST
+    if left_out <= 0:
+        return text
+    first = text[: _LONGEST - _LAST]
+    return f"{first} ... {left_out} characters are left out ... {text[-_LAST:]}"
 
 
 def _source(name: str) -> str:

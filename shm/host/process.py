@@ -41,6 +41,9 @@ def hold_standard_descriptors() -> None:
         except OSError:
             # A descriptor gets the lowest number that is free, and that is this one.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    if sys.stderr is None:
+        # Problems would be printed among results, and faulthandler needs the object.
+        sys.stderr = os.fdopen(STDERR, "w", errors="backslashreplace", closefd=False)
 
 
 def log_to_stderr(role: str, level: str) -> None:

@@ -39,3 +39,11 @@ def test_no_engine_is_replaced_by_one_that_would_take_smaller_requests_alone(
     words = r"beside the engine that runs, /dev/shm has 14680064 bytes free, .*max_request_bytes"
     with pytest.raises(StartupError, match=words):
         run_module.run(config, replaces=replaces)
+
+
+def test_a_start_without_proc_is_refused_in_words(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    monkeypatch.setattr(run_module, "_OWN_FILES", str(tmp_path_factory.getbasetemp() / "none"))
+    with pytest.raises(StartupError, match=r"there is no /proc, .*mount -t proc"):
+        run_module.run(Config(server=ServerConfig(), models=()))

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,21 @@ def test_a_traceback_in_text_stands_below_its_line() -> None:
     assert first.endswith("INFO raised")
     assert below[0].startswith("  Traceback")
     assert below[-2:] == ["  ValueError: as", "  asked"]
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_of_a_text_that_fills_the_log_the_middle_is_left_out(form: Form) -> None:
+    """A model may put a whole request into an exception, or log it."""
+    request = "begin" + "x" * 10_000_000 + "end"
+    try:
+        raise ValueError(request)
+    except ValueError:
+        raised = sys.exc_info()
+    for logged in (record(request), record("raised", exc_info=raised)):
+        line = LineFormatter("worker", form).format(logged)
+        assert len(line) < 70_000
+        words = r"beginx{50000,} \.\.\. \d+ characters are left out \.\.\. x{4000,}end"
+        assert re.search(words, line)
 
 
 @given(st.text(), st.text())

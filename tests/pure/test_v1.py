@@ -351,7 +351,7 @@ def test_any_byte_but_zero_is_true() -> None:
 
 
 NAN = np.array([1, np.nan], "<f4").tobytes()
-CANNOT_CARRY = "the answer holds NaN or Infinity, which JSON cannot carry"
+CANNOT_CARRY = "the answer holds NaN or Infinity, which JSON cannot carry; V2 carries them in"
 DOES_NOT_FIT = "the answer does not fit the model's outputs"
 
 

@@ -110,7 +110,8 @@ CASES = {
     "an-address-of-nobody": Case(
         GOOD,
         None,
-        r"cannot listen on 192\.0\.2\.1:\d+: no interface of this machine has that address",
+        r"cannot listen on 192\.0\.2\.1:\d+: no interface of this machine has that address; "
+        "choose one that `ip address` lists with --host",
         "model.py --host 192.0.2.1",
     ),
     "a-host-of-nobody": Case(

@@ -335,6 +335,16 @@ def test_closed_standard_descriptors_are_no_descriptors_of_the_engines(
 
 
 @exhaustive
+def test_a_server_without_standard_error_serves(server: Callable[..., Server]) -> None:
+    own = server(UNRULY, program=("/bin/sh", "-c", 'exec "$@" <&- 2>&-', "sh", *COMMAND))
+    own.wait_ready()
+    for pid in own.living():
+        held = [target for number, target in open_files(pid).items() if number in (0, 2)]
+        assert not any(where.startswith(("socket:", "anon")) for where in held), held
+    assert own.stop() == 0
+
+
+@exhaustive
 def test_a_start_that_fails_with_a_closed_standard_error_has_its_status(
     server: Callable[..., Server],
 ) -> None:
