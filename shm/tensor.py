@@ -62,6 +62,15 @@ DATATYPES: Final = {
     )
 }
 
+_HERE: Final = {
+    **{name.lower(): name for name in DATATYPES},
+    **{f"float{size}": f"FP{size}" for size in (16, 32, 64)},
+    **{"half": "FP16", "bfloat16": "BF16", "float": "FP32", "single": "FP32", "double": "FP64"},
+    **{"int": "INT64", "long": "INT64", "bool_": "BOOL"},
+    **dict.fromkeys(("bytes_", "object", "str", "str_", "string"), "BYTES"),
+}
+"""Datatypes by the names that numpy, torch and Python have for them, in lower case."""
+
 
 @dataclass(frozen=True, slots=True, init=False)
 class Tensor:
@@ -103,7 +112,11 @@ class Tensor:
             raise ValueError(f"a tensor's name must be a non-empty string, not {name!r}")
         if not isinstance(datatype, str) or datatype not in DATATYPES:
             known = ", ".join(DATATYPES)
-            raise ValueError(f"tensor {name!r}: unknown datatype {datatype!r}; known are {known}")
+            here = _HERE.get(str(getattr(datatype, "__name__", datatype)).lower(), "")
+            meant = f", which is {here} here" if here else ""
+            raise ValueError(
+                f"tensor {name!r}: unknown datatype {datatype!r}{meant}; known are {known}"
+            )
         if not isinstance(shape, (list, tuple)):
             raise ValueError(f"tensor {name!r}: the shape must be a list of sizes, not {shape!r}")
         for size in shape:

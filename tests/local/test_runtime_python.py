@@ -309,7 +309,8 @@ BAD = {
     ),
     "unknown-datatype": (
         HEAD + "\ninputs = [Tensor('x', 'float32', [1])]\n",
-        r"model\.py: line 3: ValueError: tensor 'x': unknown datatype 'float32'; known are BOOL",
+        r"model\.py: line 3: ValueError: tensor 'x': unknown datatype 'float32', which is FP32 "
+        "here; known are BOOL",
     ),
     "impossible-shape": (
         HEAD + "inputs = [Tensor('x', 'FP32', [-2])]\n",

@@ -86,8 +86,11 @@ def test_row_bytes_are_those_of_one_instance_where_they_are_always_the_same(
     [
         ("", "FP32", [1], "name must be a non-empty string"),
         (7, "FP32", [1], "name must be a non-empty string, not 7"),
-        ("x", "FLOAT", [1], "unknown datatype 'FLOAT'; known are BOOL, "),
-        ("x", ["FP32"], [1], "unknown datatype"),
+        ("x", "FLOAT", [1], "unknown datatype 'FLOAT', which is FP32 here; known are BOOL, "),
+        ("x", "fp64", [1], "unknown datatype 'fp64', which is FP64 here; known are BOOL, "),
+        ("x", np.int32, [1], "unknown datatype <class 'numpy.int32'>, which is INT32 here; known"),
+        ("x", "FP33", [1], "unknown datatype 'FP33'; known are BOOL, "),
+        ("x", ["FP32"], [1], r"unknown datatype \['FP32'\]; known are BOOL"),
         ("x", "FP32", 16, "the shape must be a list of sizes, not 16"),
         ("x", "FP32", "16", "the shape must be a list of sizes"),
         ("x", "FP32", [-2], "a size in the shape must be a whole number .* not -2"),

@@ -67,6 +67,11 @@ CASES = {
     "raises-in-load": Case(
         LOADED, None, r"\S+model\.py: line 4: load\(\): OSError: no weights here"
     ),
+    "reads-arguments": Case(
+        f"import sys\nraise ValueError(sys.argv[1:])\n{GOOD}",
+        None,
+        r"\S+model\.py: line 2: ValueError: \[\]",
+    ),
     "exits-in-load": Case(
         f"{GOOD}def load():\n    raise SystemExit(0)\n",
         None,
