@@ -52,6 +52,9 @@ still coming."""
 
 NOTHING_YET: Final = {"type": "http.request", "body": b"", "more_body": True}
 """The message to an application while nothing of the body has come."""
+_TLS: Final = b"\x16\x03"
+"""The begin of a client's first record of TLS."""
+_HTTP2: Final = b"PRI * HTTP/2"
 _OLD_VERSION: Final = "1.0"
 _VERSIONS: Final = (_OLD_VERSION, "1.1")
 _LINES_TOO_LONG: Final = (
@@ -177,8 +180,8 @@ class FallbackProtocol(HttpToolsProtocol):
         try:
             self._feed(data)
             self._take_body()
-        except HttpParserError:
-            self._refuse(400, "this is not an HTTP/1.1 request")
+        except HttpParserError as error:
+            self._refuse(400, f"this is not an HTTP/1.1 request{_instead(data, error)}")
         # As long as a head may be the lines before a chunk, and those behind the last one.
         if self._line_bytes > MAX_HEAD_BYTES:
             self._refuse(431, _LINES_TOO_LONG if self._in_body else HEAD_TOO_LONG)
@@ -472,3 +475,17 @@ def _parser(protocol: FallbackProtocol) -> HttpRequestParser:
     parser = HttpRequestParser(protocol)
     parser.set_dangerous_leniencies(lenient_data_after_close=True)
     return parser
+
+
+def _instead(data: bytes, error: HttpParserError) -> str:
+    """Return what bytes are that the parser has refused, to follow "not an HTTP/1.1 request".
+
+    Args:
+        data: the bytes.
+        error: the parser's, which quotes nothing of them.
+    """
+    if data.startswith(_TLS):
+        return ", but TLS; this port is served without, at http://"
+    if data.startswith(_HTTP2):
+        return ", but HTTP/2, which is served with [server] http2 = true"
+    return f": {error}"

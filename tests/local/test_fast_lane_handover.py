@@ -67,19 +67,20 @@ async def test_a_handover_takes_a_pause_of_writing_along() -> None:
 
 
 @pytest.mark.parametrize(
-    "data",
+    ("data", "words"),
     [
-        b"\x16\x03\x01\x02\x00\x01",
-        b"GET / HTTP/1.1\nHost: x\n",
-        b"POST /v1/models/m:predict HTTP/1.1\nHost: x\n\n",
-        request(b"{}", b"Content-Length: 3"),
-        request(b"{}").replace(b"Content-Length: 2", b"Content-Length: abc"),
-        request(b"{}", b"Transfer-Encoding: chunked"),
-        request(b"{}", b"bad header : x"),
-        b"nonsense\r\n\r\n",
+        (b"\x16\x03\x01\x02\x00\x01", b", but TLS; this port is served without, at http://"),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b", but HTTP/2, which is served with [server] http2"),
+        (b"GET / HTTP/1.1\nHost: x\n", b": Expected CRLF"),
+        (b"POST /v1/models/m:predict HTTP/1.1\nHost: x\n\n", b": Expected CRLF"),
+        (request(b"{}", b"Content-Length: 3"), b": Duplicate Content-Length"),
+        (request(b"{}").replace(b"Length: 2", b"Length: abc"), b": Invalid character in Content-"),
+        (request(b"{}", b"Transfer-Encoding: chunked"), b": Transfer-Encoding can't be present"),
+        (request(b"{}", b"bad header : x"), b": Invalid header token"),
+        (b"nonsense\r\n\r\n", b": Invalid method"),
     ],
 )
-def test_bytes_that_are_no_http_are_refused_in_json(data: bytes) -> None:
+def test_bytes_that_are_no_http_are_refused_in_json(data: bytes, words: bytes) -> None:
     async def test() -> None:
         connection = Connection()
         connection.feed(data)
@@ -87,7 +88,7 @@ def test_bytes_that_are_no_http_are_refused_in_json(data: bytes) -> None:
         head, body = connection.transport.written.split(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 400 Bad Request\r\n")
         assert b"content-type: application/json" in head
-        assert body.startswith(b'{"error":"this is not an HTTP/1.1 request"}')
+        assert body.startswith(b'{"error":"this is not an HTTP/1.1 request' + words)
         assert connection.transport.is_closing()
         assert connection.calls == []
         assert connection.seen == []
