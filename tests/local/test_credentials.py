@@ -137,9 +137,12 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path, authority: trustme.
     ):
         with pytest.raises(StartupError, match=words):
             server_tls(found)
-    key.chmod(0o644)
-    with pytest.raises(StartupError, match="every user of this machine"):
-        server_tls(good)
+    both = private(tmp_path / "both", certificate.read_text() + key.read_text())
+    assert server_tls(Credentials(both, both)) is not None
+    for exposed in (key, both):
+        exposed.chmod(0o644)
+        with pytest.raises(StartupError, match="every user of this machine"):
+            server_tls(Credentials(certificate, exposed))
 
 
 DAY = timedelta(days=1)
