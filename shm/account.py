@@ -157,6 +157,11 @@ def common_class(words: Sequence[int]) -> int:
     return classes.pop() if len(classes) == 1 else MIXED
 
 
+def same_share(first: int, second: int) -> bool:
+    """Return whether two words have the same class and weight."""
+    return first >> _IDENTITY_BITS == second >> _IDENTITY_BITS
+
+
 def class_name(word: int) -> str:
     """Return the name of the class in a word, for people; empty for NORMAL."""
     priority = class_of(word)

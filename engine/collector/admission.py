@@ -1,6 +1,5 @@
 """Refusal of requests that the collector takes no further than out of their lane."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from ringbatch.engine.collector.models import Model
@@ -17,23 +16,23 @@ class Refusal(NamedTuple):
     text: str
 
 
-def may_be_late(model: Model, requests: Sequence[Request], now_ns: int) -> bool:
-    """Return whether one of several new requests would be late behind all that waits.
+def may_be_late(model: Model, rows: int, earliest_ns: int, now_ns: int) -> bool:
+    """Return whether one of several new requests may be late behind all that waits.
 
     Callers leave out requests of the account of all that waits, because a frontend has looked.
 
     Args:
         model: for which they are.
-        requests: the requests, in order.
+        rows: instances of all of them but the last.
+        earliest_ns: the earliest of their deadlines.
         now_ns: the time.
     """
-    rows = model.queues.rows
-    if not rows:
+    waiting = model.queues.rows
+    if not waiting:
         return False
-    rows += sum([request.rows for request in requests[:-1]])
-    left_ns = min([request.deadline_ns for request in requests]) - now_ns
+    left_ns = earliest_ns - now_ns
     most_ns = min(left_ns, model.backlog.most_ns or left_ns)
-    return lateness_ns(model.expected(rows).answer_ns, most_ns) > 0
+    return lateness_ns(model.expected(waiting + rows).answer_ns, most_ns) > 0
 
 
 def late(model: Model, request: Request, now_ns: int) -> Refusal | None:
@@ -42,7 +41,7 @@ def late(model: Model, request: Request, now_ns: int) -> Refusal | None:
     A request whose deadline has come is not refused: it expires.
     """
     left_ns = request.deadline_ns - now_ns
-    if left_ns <= 0 or not may_be_late(model, [request], now_ns):
+    if left_ns <= 0 or not may_be_late(model, 0, request.deadline_ns, now_ns):
         return None
     answer_ns = model.expected(model.queues.rows_before(request)).answer_ns
     most_ns = model.backlog.most_ns

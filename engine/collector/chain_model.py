@@ -40,7 +40,13 @@ class ChainModel(Model):
                 step.chains += (self.reference,)
 
     def take_in(
-        self, key: Key, requests: Sequence[Request], rows: int, earliest_ns: int, account: int
+        self,
+        key: Key,
+        requests: Sequence[Request],
+        rows: int,
+        earliest_ns: int,
+        account: int,
+        words: Sequence[int] = (),
     ) -> None:
         """Queue requests for the first step, as `Model.take_in` does. The key is not looked at."""
         self.agenda.add(self.reference)

@@ -445,6 +445,7 @@ class Collector:
         """Take in requests to one model; False, with nothing done, if one needs a closer look."""
         refs, models, rows, _, keys, _, starts, _, accepted_ns, due_ns, accounts = columns(requests)
         model, account = self._models.get(models[0]), shared_account(accounts)
+        row_count, earliest_ns = sum(rows), min(due_ns)
         if (
             model is None
             or models.count(models[0]) < len(models)
@@ -453,13 +454,16 @@ class Collector:
             or self._quarantine.count
             or min(accepted_ns) < now_ns - model.spec.timeout_ns
             or max(accepted_ns) > now_ns
-            or (not 0 <= account == model.queues.word and may_be_late(model, requests, now_ns))
+            or (
+                not 0 <= account == model.queues.word
+                and may_be_late(model, row_count - rows[-1], earliest_ns, now_ns)
+            )
             or (key := model.grouping.shared_key(starts, keys[0])) is None
             or len(fresh := dict.fromkeys(refs, model.place(key))) < len(refs)
         ):
             return False
         self._in_flight.update(fresh)
-        model.take_in(key, requests, sum(rows), min(due_ns), account)
+        model.take_in(key, requests, row_count, earliest_ns, account, accounts)
         return True
 
     def _refuse_spoilt(self, ref: int) -> None:

@@ -335,11 +335,17 @@ class Model:
         self.roster.adjust(spec.running, spec.places)
 
     def take_in(
-        self, key: Key, requests: Sequence[Request], rows: int, earliest_ns: int, account: int
+        self,
+        key: Key,
+        requests: Sequence[Request],
+        rows: int,
+        earliest_ns: int,
+        account: int,
+        words: Sequence[int] = (),
     ) -> None:
         """Queue requests that are in `in_flight`; the arguments are those of `Queues.extend`."""
         self.agenda.add(self.reference)
-        self.queues.extend(key, requests, rows, earliest_ns, account)
+        self.queues.extend(key, requests, rows, earliest_ns, account, words)
         if self.lingering.watching:
             self.lingering.came(requests)
         self.taken_requests += len(requests)

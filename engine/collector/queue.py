@@ -62,7 +62,7 @@ class Queue:
         self.key = key
         self.number = self.cost = 0
         self.ranked = self.changed = False
-        self._requests: deque[Request] | ByReference = deque()
+        self._requests: deque[Request] | ByReference | FairOrder = deque()
         self._deadlines: Instants | None = None
         """Deadlines by reference, from the first expiry until the queue is empty."""
         self.earliest_ns = 0
@@ -81,19 +81,29 @@ class Queue:
         """The request that has waited longest, in a queue that is not empty."""
         return self._requests[0]
 
-    def extend(self, requests: Sequence[Request], rows: int, earliest_ns: int) -> None:
+    def extend(
+        self,
+        requests: Sequence[Request],
+        rows: int,
+        earliest_ns: int,
+        words: Sequence[int] = (),
+    ) -> None:
         """Take requests in, behind the others.
 
         Args:
             requests: in order.
             rows: instances in all of them.
             earliest_ns: the earliest of their deadlines.
+            words: the account word of each; looked up if left out.
         """
         if not self._requests:
             self.earliest_ns, self._exact = earliest_ns, True
         elif earliest_ns < self.earliest_ns:
             self.earliest_ns = earliest_ns
-        self._requests.extend(requests)
+        if isinstance(self._requests, FairOrder):
+            self._requests.add(requests, rows, words)
+        else:
+            self._requests.extend(requests)
         self.rows += rows
         if self._deadlines is not None:
             for request in requests:
@@ -123,7 +133,7 @@ class Queue:
         """Remove as many of the requests that go first as fit under the cap."""
         requests = self._requests
         if isinstance(requests, FairOrder):
-            taken = self._take_fairly(requests, max_batch_size)
+            taken, rows = self._take_fairly(requests, max_batch_size)
         else:
             count = len(requests)
             if self.rows > max_batch_size:
@@ -133,7 +143,8 @@ class Queue:
             if count == len(requests):
                 return self.empty()
             taken = [requests.popleft() for _ in range(count)]
-        self.rows -= sum(request.rows for request in taken)
+            rows = sum([request.rows for request in taken])
+        self.rows -= rows
         self._exact = False
         if self._deadlines is not None:
             for request in taken:
@@ -142,22 +153,20 @@ class Queue:
             self.empty()
         return taken
 
-    def _take_fairly(self, requests: FairOrder, max_batch_size: int) -> list[Request]:
-        taken: list[Request] = []
-        offered = requests.fitting(max_batch_size, taken)
+    def _take_fairly(self, requests: FairOrder, max_batch_size: int) -> tuple[list[Request], int]:
+        """Remove and return requests in the order between accounts, and the instances in them."""
         if self._fitting is None:
-            for _ in offered:
-                pass
-        else:
-            self._fitting(offered)
-        return taken
+            return requests.take(max_batch_size)
+        taken: list[Request] = []
+        self._fitting(requests.fitting(max_batch_size, taken))
+        return taken, sum([request.rows for request in taken])
 
     def end_turn(self, now_ns: int) -> None:
         """As `FairOrder.end_turn`, if accounts take turns."""
         if isinstance(self._requests, FairOrder):
             self._requests.end_turn(now_ns)
 
-    def share_fairly(self, usage: Usage, cost: Cost) -> None:
+    def share_fairly(self, usage: Usage, cost: Cost | None) -> None:
         """Have `take` follow the use of the model by accounts, until the queue is empty."""
         self._requests = FairOrder(usage, cost, self._requests)
 

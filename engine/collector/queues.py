@@ -84,7 +84,7 @@ class Queues:
         self._oldest = [Instants() for _ in range(1 if share is None else _COSTS + 1)]
         """Instants at which the queues' oldest requests were accepted, by cost."""
         self.word = NOBODY
-        self._cost: Cost = _rows_of if share is None else partial(_cost_of, share)
+        self._cost: Cost | None = None if share is None else partial(_cost_of, share)
         self._least_cost = 1.0 if share is None else _LEAST_SHARE
         self._usage: Usage | None = None
         """The turns of the accounts; None while there is no need for them."""
@@ -104,7 +104,13 @@ class Queues:
         return iter(self._queues.values())
 
     def extend(
-        self, key: Key, requests: Sequence[Request], rows: int, earliest_ns: int, account: int
+        self,
+        key: Key,
+        requests: Sequence[Request],
+        rows: int,
+        earliest_ns: int,
+        account: int,
+        words: Sequence[int] = (),
     ) -> None:
         """Add requests to the queue of their key, as `Queue.extend` does.
 
@@ -114,18 +120,19 @@ class Queues:
             rows: instances in all of them.
             earliest_ns: the earliest of their deadlines.
             account: the account word of all of them, or `SEVERAL`.
+            words: the account word of each; looked up if left out.
         """
         if account != self.word:
             self.word = SEVERAL if self.rows else account
         queue = self._queues.get(key)
         if queue is None:
             queue = self._begin(key)
-        queue.extend(requests, rows, earliest_ns)
+        queue.extend(requests, rows, earliest_ns, words)
         self.rows += rows
         if queue is not self._only:
             self._note(queue)
         if self._order is not None:
-            self._order.extend(requests)
+            self._order.add(requests, rows, words)
             self._keys.update(dict.fromkeys([request.ref for request in requests], key))
 
     def _begin(self, key: Key) -> Queue:
@@ -145,7 +152,8 @@ class Queues:
 
     def costs(self, requests: Sequence[Request]) -> list[float] | None:
         """Return the cost of each request; None if that is the number of its rows."""
-        return None if self._share is None else [self._cost(request) for request in requests]
+        cost = self._cost
+        return None if cost is None else [cost(request) for request in requests]
 
     def take(self, queue: Queue, max_batch_size: int) -> list[Request]:
         """Remove and return requests of one queue, as `Queue.take` does."""
@@ -231,8 +239,8 @@ class Queues:
         if not self.rows:
             return 0
         self.word = SEVERAL
-        usage = self._share_fairly()
-        return int(self.rows * usage.share_before(request.account, self._cost(request)))
+        cost = request.rows if self._cost is None else self._cost(request)
+        return int(self.rows * self._share_fairly().share_before(request.account, cost))
 
     @property
     def least_rows(self) -> int:
@@ -371,10 +379,6 @@ class Queues:
             self._grown[number] = self._numbered[number] = queue
             queue.ranked = True
         self._changed.clear()
-
-
-def _rows_of(request: Request) -> float:
-    return request.rows
 
 
 def _cost_of(share: Share, request: Request) -> float:

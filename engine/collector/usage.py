@@ -55,10 +55,10 @@ class ClassUsage:
 
 
 class AccountUsage:
-    """Use of a model by one account with waiting requests.
+    """Use of a model by one account with waiting requests, or by each of several that are alike.
 
     Attributes:
-        word: of the account, see `ringbatch.shm.account`.
+        word: of the account, see `ringbatch.shm.account`; of several, that of one.
         priority: its class.
         weight: its share among the accounts of its class that wait.
         used: cost of its requests by weight.
@@ -82,16 +82,18 @@ class Usage:
 
     Attributes:
         classes: by their number in the word.
+        orders: how many orders of requests have had it so far.
         overtaken: for requests that have left, by reference, the instant from which on later
             requests of others went before them; its reader empties it.
     """
 
-    __slots__ = ("_accounts", "_clock", "classes", "overtaken")
+    __slots__ = ("_accounts", "_clock", "classes", "orders", "overtaken")
 
     def __init__(self) -> None:
         self.classes = [ClassUsage(each) for each in PriorityClass]
         self._accounts: dict[int, AccountUsage] = {}
         self._clock = 0.0
+        self.orders = 0
         self.overtaken: dict[int, int] = {}
 
     def note_overtaken(self, ref: int, since_ns: int) -> None:
@@ -108,18 +110,60 @@ class Usage:
         """The word of the account that waits if there is only one, else None."""
         return next(iter(self._accounts)) if len(self._accounts) == 1 else None
 
+    def find(self, word: int) -> AccountUsage | None:
+        """Return the account of a word; None if it does not wait."""
+        return self._accounts.get(word)
+
+    def class_of(self, word: int) -> ClassUsage:
+        """Return the class of a word."""
+        return self.classes[class_of(word)]
+
     def begin(self, word: int) -> AccountUsage:
         """Return the account of a word, which begins to wait in one more place."""
         account = self._accounts.get(word)
         if account is None:
-            priority = self.classes[class_of(word)]
-            if not priority.accounts:
-                priority.used = self._clock
-                priority.waiting, priority.furthest = 0.0, priority.clock
-            priority.accounts += 1
+            priority = self.class_of(word)
+            self._begin_in(priority, 1)
             account = self._accounts[word] = AccountUsage(word, priority)
         account.lines += 1
         return account
+
+    def begin_together(self, words: Sequence[int], each: AccountUsage) -> bool:
+        """Note that accounts begin to wait that have the same counters, each with one request.
+
+        Returns:
+            False, with nothing done, if one of them waits, or comes twice.
+        """
+        begun = dict.fromkeys(words, each)
+        if len(begun) < len(words) or not begun.keys().isdisjoint(self._accounts.keys()):
+            return False
+        priority, cost = each.priority, each.waiting
+        self._begin_in(priority, len(words))
+        self._accounts.update(begun)
+        priority.waiting += cost * len(words)
+        priority.furthest = max(priority.furthest, each.used + cost / each.weight)
+        return True
+
+    def part(self, word: int, each: AccountUsage) -> AccountUsage:
+        """Return counters of its own for an account that has had the same as others."""
+        account = self._accounts[word] = AccountUsage(word, each.priority)
+        account.used, account.waiting, account.lines = each.used, each.waiting, each.lines
+        return account
+
+    def take_together(self, words: Sequence[int], each: AccountUsage) -> None:
+        """Note that the only requests of accounts with the same counters go into a batch."""
+        priority, cost = each.priority, each.waiting
+        gone = len(list(map(self._accounts.pop, words)))
+        priority.accounts -= gone
+        priority.waiting -= cost * gone
+        self._serve(priority, each.used + cost / each.weight, cost * gone)
+
+    def _begin_in(self, priority: ClassUsage, accounts: int) -> None:
+        """Note that accounts of a class begin to wait."""
+        if not priority.accounts:
+            priority.used = self._clock
+            priority.waiting, priority.furthest = 0.0, priority.clock
+        priority.accounts += accounts
 
     def end(self, account: AccountUsage) -> None:
         """Note that an account waits in one place less; forget it if that was the last."""
@@ -130,10 +174,13 @@ class Usage:
 
     def charge(self, account: AccountUsage, cost: float) -> None:
         """Note that a request of an account goes into a batch."""
-        priority = account.priority
         account.used += cost / account.weight
-        if account.used > priority.clock:
-            priority.clock = account.used
+        self._serve(account.priority, account.used, cost)
+
+    def _serve(self, priority: ClassUsage, reached: float, cost: float) -> None:
+        """Charge a class, one of whose accounts has reached a counter."""
+        if reached > priority.clock:
+            priority.clock = reached
         priority.used += cost / priority.weight
         if priority.used > self._clock:
             self._clock = priority.used
@@ -163,7 +210,7 @@ class Usage:
             word: of the request's account.
             cost: of the request.
         """
-        priority, account = self.classes[class_of(word)], self._accounts.get(word)
+        priority, account = self.class_of(word), self._accounts.get(word)
         if account is None:
             reached = priority.clock + cost / weight_of(word)
         else:
@@ -175,6 +222,8 @@ class Usage:
                 before = waiting
             elif span > 0.0:
                 before = waiting * span / whole
+        if priority.accounts == len(self._accounts):
+            return before / waiting if waiting else 0.0
         begun = priority.used if priority.accounts else self._clock
         until = begun + (before + cost) / priority.weight
         total = 0.0

@@ -204,7 +204,7 @@ WRONG: Final = {
         FairOrder, "_leave", "self._usage.left(line.account, cost)", "pass"
     ),
     "a new request does not count": Mutant(
-        FairOrder, "extend", "self._usage.came(line.account, cost)", "pass"
+        FairOrder, "_append", "usage.came(line.account, cost)", "pass"
     ),
     "the line of the account does not count": Mutant(
         Usage, "share_before", "(account.waiting + cost)", "cost"

@@ -52,10 +52,6 @@ turns = st.builds(
 lives = st.lists(turns, max_size=40)
 
 
-def rows_of(request: Request) -> float:
-    return request.rows
-
-
 def requests_of(life: Life) -> list[Request]:
     """The requests of a life; the n-th has the reference n."""
     new, found = count(FIRST_NEW), []
@@ -67,7 +63,7 @@ def requests_of(life: Life) -> list[Request]:
 
 def lived(life: Life, requests: Sequence[Request], ledger: Ledger | None = None) -> list[int]:
     """The references of requests as they are taken; the last ones once no more come."""
-    order, found = FairOrder(Usage(), rows_of, []), list[int]()
+    order, found = FairOrder(Usage(), None, []), list[int]()
 
     def take() -> None:
         request = order.popleft()
@@ -107,12 +103,10 @@ def have_no_names(life: Life, names: Mapping[int, int]) -> None:
 
 def fill_batches(life: Life, cap: int) -> None:
     """Take batches, whose places stay empty only for want of requests or of room for the next."""
-    order = FairOrder(Usage(), rows_of, requests_of(life))
+    order = FairOrder(Usage(), None, requests_of(life))
     while order:
-        taken: list[Request] = []
-        for _ in order.fitting(cap, taken):
-            pass
-        rows = sum(each.rows for each in taken)
+        taken, rows = order.take(cap)
+        assert rows == sum(each.rows for each in taken), "a wrong count"
         assert taken, "a batch is empty while requests wait"
         assert rows <= cap or len(taken) == 1, "too many rows"
         if order:
@@ -142,10 +136,10 @@ def test_no_place_of_a_batch_stays_empty_while_the_next_request_fits(life: Life,
 
 @given(st.lists(words, max_size=30), st.integers(1, 8))
 def test_batches_of_single_rows_are_full(several: list[int], cap: int) -> None:
-    order = FairOrder(Usage(), rows_of, requests_of([Turn(word) for word in several]))
+    order = FairOrder(Usage(), None, requests_of([Turn(word) for word in several]))
     while order:
-        waited, taken = len(order), list[Request]()
-        assert len([*order.fitting(cap, taken)]) == len(taken) == min(cap, waited)
+        waited = len(order)
+        assert len(order.take(cap)[0]) == min(cap, waited)
 
 
 def by_chance(seed: int) -> Life:
@@ -207,15 +201,15 @@ WRONG: Final[Mapping[tuple[Callable[[], None], str], Mapping[str, Mutant]]] = {
         ),
         "a new account starts where the last one began": Mutant(
             Usage,
-            "charge",
-            "priority.clock = account.used",
-            "priority.clock = account.used - cost / account.weight",
+            "_serve",
+            "priority.clock = reached",
+            "priority.clock = reached - 1",
         ),
     },
     (all_bounds_are_kept, CLASSES): {
-        "no class is charged": Mutant(Usage, "charge", "cost / priority.weight", "0.0"),
-        "classes have one weight": Mutant(Usage, "charge", "cost / priority.weight", "cost"),
-        "a class starts at nothing": Mutant(Usage, "begin", "= self._clock", "= 0.0"),
+        "no class is charged": Mutant(Usage, "_serve", "cost / priority.weight", "0.0"),
+        "classes have one weight": Mutant(Usage, "_serve", "cost / priority.weight", "cost"),
+        "a class starts at nothing": Mutant(Usage, "_begin_in", "= self._clock", "= 0.0"),
         "bulk goes when nobody else waits": Mutant(
             ClassUsage, "__init__", "= CLASS_WEIGHTS[kind]", "= CLASS_WEIGHTS[kind] - 1 or 1e-9"
         ),
@@ -227,12 +221,12 @@ WRONG: Final[Mapping[tuple[Callable[[], None], str], Mapping[str, Mutant]]] = {
     },
     (all_batches_are_full, "a place stays empty"): {
         "a batch ends before it is full": Mutant(
-            FairOrder, "fitting", "rows > most_rows", "rows >= most_rows"
+            FairOrder, "take", "first.rows > left", "first.rows >= left"
         ),
     },
     (all_batches_are_full, "too many rows"): {
         "a batch takes one row more": Mutant(
-            FairOrder, "fitting", "rows > most_rows", "rows > most_rows + 1"
+            FairOrder, "take", "first.rows > left", "first.rows > left + 1"
         ),
     },
 }

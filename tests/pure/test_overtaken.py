@@ -31,7 +31,7 @@ def add(queues: Queues, *requests: Request, key: bytes = b"") -> None:
 def overtaken(accounts: Iterable[int], cap: int = 2) -> dict[int, int]:
     """Return when each request was first overtaken; a turn of `cap` requests takes 100 ns."""
     usage = Usage()
-    order = FairOrder(usage, lambda each: each.rows, map(request, count(), accounts))
+    order = FairOrder(usage, None, map(request, count(), accounts))
     now_ns = 0
     while order:
         now_ns += 100
@@ -62,7 +62,7 @@ def test_an_earlier_request_that_later_ones_pass_is_overtaken(
 def test_it_is_overtaken_from_the_first_batch_with_a_later_request(
     accounts: list[int], cap: int
 ) -> None:
-    order = FairOrder(Usage(), lambda each: each.rows, map(request, count(), accounts))
+    order = FairOrder(Usage(), None, map(request, count(), accounts))
     refs = [order.popleft().ref for _ in accounts]
     turns = [refs[first : first + cap] for first in range(0, len(refs), cap)]
     expected = {}
@@ -76,7 +76,7 @@ def test_it_is_overtaken_from_the_first_batch_with_a_later_request(
 
 def test_a_long_wait_keeps_few_turns_and_makes_nobody_overtaken_sooner() -> None:
     usage = Usage()
-    order = FairOrder(usage, lambda each: each.rows, [request(0, BULK_A)])
+    order = FairOrder(usage, None, [request(0, BULK_A)])
     waiting = [(0, 100)]
     for now_ns in range(100, 10_000):
         order.extend([request(now_ns, B)])
@@ -84,7 +84,7 @@ def test_a_long_wait_keeps_few_turns_and_makes_nobody_overtaken_sooner() -> None
         usage.classes[PriorityClass.BULK].used = 1e9
         assert order.popleft().account == B
         order.end_turn(now_ns)
-        assert len(order._turns) < 1024
+        assert len(order._overtakes) < 1024
         if now_ns % 1_000 == 0:
             waiting.append((now_ns, now_ns + 1))
             order.extend([request(now_ns * 100, BULK_A)])
@@ -98,7 +98,7 @@ def test_a_long_wait_keeps_few_turns_and_makes_nobody_overtaken_sooner() -> None
 def test_a_request_that_leaves_is_overtaken_by_a_later_one() -> None:
     usage = Usage()
     first = [request(0, A), request(1, A), request(2, B)]
-    order = FairOrder(usage, lambda each: each.rows, first)
+    order = FairOrder(usage, None, first)
     assert [order.popleft().ref, order.popleft().ref] == [0, 2]
     order.end_turn(100)
     order.extend([request(3, A)])

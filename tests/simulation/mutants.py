@@ -361,7 +361,9 @@ MUTANTS: Final[dict[str, Mutant | Late | Several]] = {
     "a request that has left keeps its turn": Mutant(
         Queues, "_forget_turns", "self._order.remove(request.ref)", "pass"
     ),
-    "a later request has no turn": Mutant(Queues, "extend", "self._order.extend(requests)", "pass"),
+    "a later request has no turn": Mutant(
+        Queues, "extend", "self._order.add(requests, rows, words)", "pass"
+    ),
     "an account that has left stays known": Mutant(FairOrder, "_leave", "self._usage.end", "id"),
     "a request that has left counts as waiting": Mutant(
         FairOrder, "_leave", "self._usage.left(line.account, cost)", "pass"
