@@ -1,7 +1,7 @@
 """Requests by the order of their arrival, from any place of which they may leave. Pure."""
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, cast
 
 from ringbatch.shm.engine_slots import Request
 
@@ -128,7 +128,7 @@ class Arrivals:
             number, at = first >> _BITS, first & _MASK
             block = self._blocks[number]
             until = min(at + behind - first, _SIZE)
-            taken += [request for request in block.requests[at:until] if request is not None]
+            taken += cast("list[Request]", block.requests[at:until])
             block.requests[at:until] = [None] * (until - at)
             block.waiting -= until - at
             if not block.waiting:

@@ -11,6 +11,7 @@ that waits no more can be forgotten at once: memory is bounded by the requests t
 """
 
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Final
 
 from ringbatch.shm.account import PriorityClass, class_of, weight_of
@@ -134,12 +135,17 @@ class Usage:
         Returns:
             False, with nothing done, if one of them waits, or comes twice.
         """
-        begun = dict.fromkeys(words, each)
-        if len(begun) < len(words) or not begun.keys().isdisjoint(self._accounts.keys()):
+        accounts = self._accounts
+        if not accounts.keys().isdisjoint(words):
+            return False
+        before = len(accounts)
+        accounts.update(zip(words, repeat(each), strict=False))
+        if len(accounts) < before + len(words):
+            for word in set(words):
+                del accounts[word]
             return False
         priority, cost = each.priority, each.waiting
         self._begin_in(priority, len(words))
-        self._accounts.update(begun)
         priority.waiting += cost * len(words)
         priority.furthest = max(priority.furthest, each.used + cost / each.weight)
         return True

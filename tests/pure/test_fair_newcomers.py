@@ -284,10 +284,13 @@ WRONG: Final = {
     "who parts has nothing waiting": Mutant(Usage, "part", "each.waiting", "0.0"),
     "who parts waits nowhere": Mutant(Usage, "part", "each.lines", "0"),
     "a second request goes with the newcomers": Mutant(
-        Usage, "begin_together", "len(begun) < len(words) or ", ""
+        Usage, "begin_together", "len(accounts) < before + len(words)", "False"
     ),
     "a known account is a newcomer": Mutant(
-        Usage, "begin_together", "not begun.keys().isdisjoint(self._accounts.keys())", "False"
+        Usage, "begin_together", "not accounts.keys().isdisjoint(words)", "False"
+    ),
+    "who comes twice at once is known for ever": Mutant(
+        Usage, "begin_together", "del accounts[word]", "pass"
     ),
     "newcomers do not wait": Mutant(Usage, "begin_together", "priority.waiting += ", "_ = "),
     "newcomers do not count as the longest line": Mutant(
