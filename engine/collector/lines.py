@@ -76,8 +76,9 @@ class Line:
 
     def advance(self, arrivals: Arrivals) -> Request:
         """Make the next request the first, and return it; its rows and cost are the caller's."""
-        later, request = self._later, None
+        later = self._later
         assert later is not None, "a line of several has others than the first"
+        request: Request | None = None
         while request is None:
             self.place = later.popleft()
             request = arrivals.get(self.place)
