@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ringbatch.shm.account import lane_identities, word_of_lane
+from ringbatch.shm.awaited import AwaitedRequests
 from ringbatch.shm.batch_ids import BatchIds
 from ringbatch.shm.descriptors import SlotWords
 from ringbatch.shm.layout import ALIGNMENT, SLOT_BYTES, WORD
@@ -114,6 +115,7 @@ class EngineSlots:
 
     Attributes:
         batch_ids: what clients call batches.
+        read_uniform, all_wait: see `UniformBatchReader.read` and `AwaitedRequests.all_wait`.
     """
 
     def __init__(self, segment: Segment, producer: int, wake_lane: Callable[[int], None]) -> None:
@@ -123,12 +125,10 @@ class EngineSlots:
         self._load_acquire, self._store_release = acquiring(words), releasing(words)
         self._wake_lane = wake_lane
         self.batch_ids = BatchIds(segment.identity)
-        self._payload = layout.payload_byte
-        self._lane_bytes = layout.lane_bytes
-        self._first_word = layout.slots_word
+        self._payload, self._lane_bytes = layout.payload_byte, layout.lane_bytes
+        self._first_word, self._models = layout.slots_word, layout.models
         self._slot_count = layout.lanes * layout.slots
         self._lane_shift = layout.slots.bit_length() - 1
-        self._models = layout.models
         self._identities = lane_identities(
             layout.frontend_lanes, layout.client_lanes, fair=segment.shares_fairly
         )
@@ -136,9 +136,9 @@ class EngineSlots:
             Producer(words, layout.completion_ring(lane, producer), layout.completion_words)
             for lane in range(layout.lanes)
         ]
-        self._notices = PartNotices(self._completions, layout.slots, self.open_ones, wake_lane)
+        self._notices = PartNotices(self._completions, layout.slots, wake_lane)
         self.read_uniform = UniformBatchReader(segment).read
-        """See `UniformBatchReader.read`."""
+        self.all_wait = AwaitedRequests(segment).all_wait
         shape = self._slot_count, SlotWords.SIZE
         slots = np.ndarray(shape, np.uint64, segment.memory, self._first_word * WORD)
         self._dones = slots[:, SlotWords.DONE]
@@ -471,7 +471,7 @@ class EngineSlots:
         each of which posts all answers anew. Answers that find no room wait for the next call.
         """
         if self._notices.waiting:
-            self._notices.post()
+            self._notices.post(self._answered)
         answered = self._answered
         if not answered:
             return

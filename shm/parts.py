@@ -85,6 +85,7 @@ class PartWriter:
         "_end",
         "_first",
         "_from",
+        "_limit",
         "_load_acquire",
         "_memory",
         "_ring",
@@ -105,6 +106,8 @@ class PartWriter:
         self._ring = ring_bytes(result_bytes)
         self._from: int = words[first + _PARTS_FROM]
         self._end: int = words[first + _PARTS_END]
+        self._limit = 0
+        """The position up to which there is room, as far as this end knows, see `shm.ring`."""
 
     @property
     def part_is_out(self) -> bool:
@@ -129,17 +132,17 @@ class PartWriter:
         """Write a part, and let the frontend see it; return False if there is no room for it."""
         size = len(part)
         needed = ALIGNMENT + aligned(size)
-        free, end = self._free(), self._end
-        if needed > free:
+        end, start, ring = self._end, self._start, self._ring
+        if not ring:
             return False
-        start = self._start
-        at = (end - self._from) % self._ring
-        before = self._ring - at
-        if needed > before:
-            if before + needed > free:
-                return False
+        at = (end - self._from) % ring
+        before = ring - at
+        gap = before if needed > before else 0
+        if gap + needed > self._limit - end and gap + needed > self._free():
+            return False
+        if gap:
             self._words[(start + at) // WORD] = SKIPPED
-            end += before
+            end += gap
             at = 0
         begin = start + at + ALIGNMENT
         self._memory[begin : begin + size] = part
@@ -153,8 +156,11 @@ class PartWriter:
 
     def _free(self) -> int:
         """Return the bytes that are free; -1 if the frontend has spoilt how far it has read."""
-        used = self._end - self._load_acquire[self._first + _PARTS_TAKEN]
-        return self._ring - used if 0 <= used <= self._ring else -1
+        taken: int = self._load_acquire[self._first + _PARTS_TAKEN]
+        if not 0 <= self._end - taken <= self._ring:
+            return -1
+        self._limit = taken + self._ring
+        return self._limit - self._end
 
 
 class PartReader:

@@ -96,6 +96,8 @@ class Wakeup:
             # This waiter alone takes tokens, so a token that is there is taken at once.
             if timeout_s is None or semaphore.value:
                 semaphore.acquire()
+            elif not timeout_s:
+                return False
             elif _WAIT_UNTIL is None:
                 semaphore.acquire(timeout_s)
             else:

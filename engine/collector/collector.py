@@ -365,7 +365,8 @@ class Collector:
         cycle_ns = max(now_ns - worker.began_ns, 0)
         if run_ns:
             model.ran(worker, mark.rows, cycle_ns, now_ns)
-        if run_ns and cycle_ns >= COSTLY_NS:
+        # Rows of a model in steps wait for no company, as each is a batch.
+        if run_ns and cycle_ns >= COSTLY_NS and not places:
             # Its report was posted behind the answers, and may have waited to be read.
             posted_ns = worker.began_ns + spent.input_ns + run_ns + spent.output_ns
             model.lingering.answered(mark.rows, cycle_ns, min(posted_ns, now_ns))

@@ -68,6 +68,12 @@ class PartStream:
         """The first room for the next part; None if there is none, or if others wait for it."""
         return None if self._waiting else self._writer.first_room()
 
+    def put_at_once(self, part: bytes) -> bool:
+        """Write a part; return False, with nothing done, if it is too large or finds no room."""
+        if self._waiting or bytes_for(len(part)) > self._most_bytes:
+            return False
+        return self._writer.write(part)
+
     def put(self, part: bytes) -> bool:
         """Write a part, or keep it until there is room; return whether any was written.
 

@@ -160,6 +160,8 @@ def _truths(values: list[Any], wanted: str) -> list[bool]:
     Raises:
         WrongResult: one is something else, which Python would take for true or false all the same.
     """
+    if {*map(type, values)} <= {bool}:
+        return values
     found = []
     for row, value in enumerate(values):
         truth = value if value is True or value is False else _truth(value)

@@ -18,6 +18,7 @@ resumes them, or fail if the model cannot do that.
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import compress
 from math import fsum
 from typing import Any, Final, TypeVar
 
@@ -119,6 +120,8 @@ class StepsRunner(PartsRunner):
         """The live rows by reference, the one that joined first in front."""
         self._joining: dict[int, LiveRow] = {}
         """Rows that have not begun by reference, the one that came first in front."""
+        self._held_up: set[int] = set()
+        """References of the live rows of which parts wait for room."""
         self._ended: list[LiveBatch] = []
         self._limits = limits
 
@@ -169,7 +172,7 @@ class StepsRunner(PartsRunner):
             row.runs.begin(mark, now_ns)
             if stream is not None:
                 self._streams[request.ref] = stream
-            if slots.part_is_out(request.ref):
+            if stream is not None and stream.part_is_out:
                 # A worker has died of it, and the collector that knew is gone too.
                 self._fail_row(row, Status.CUT_OFF, "")
             elif self._fits(row):
@@ -183,7 +186,9 @@ class StepsRunner(PartsRunner):
         self._drop_given_up()
         if self._joining:
             self._begin_next()
-        rows = [row for row in [*self._rows.values()] if not self._waits(row)]
+        rows = [*self._rows.values()]
+        if self._held_up:
+            rows = [row for row in rows if not self._waits(row)]
         if rows:
             self._step(rows)
         self._slots.flush()
@@ -287,12 +292,14 @@ class StepsRunner(PartsRunner):
         except BaseException as error:
             self._find_to_blame(rows, error)
             return
-        for row, has_ended in zip(rows, ended, strict=True):
-            row.ended = has_ended
+        for row in rows:
             row.steps += 1
+        ending = [*compress(rows, ended)]
+        for row in ending:
+            row.ended = True
         self._hand_out(results, rows)
-        for row, has_ended in zip(rows, ended, strict=True):
-            if has_ended and self._is_live(row) and not self._waits(row):
+        for row in ending:
+            if self._is_live(row) and not self._waits(row):
                 self._finish(row)
 
     def _find_to_blame(self, rows: list[LiveRow], error: BaseException) -> None:
@@ -336,29 +343,39 @@ class StepsRunner(PartsRunner):
 
     def _hand_out(self, results: Any, rows: list[LiveRow]) -> None:
         """Write the parts of one step, or keep those of clients that want one answer."""
-        parts = self._codec.parts(results, [row.request for row in rows])
+        parts, slots = self._codec.parts(results, [row.request for row in rows]), self._slots
         silent = {n for n in self._codec.empty_rows(results) if not rows[n].ends_without_part}
-        for number, (row, part) in enumerate(zip(rows, parts, strict=True)):
-            stream = row.stream
-            if isinstance(part, WrongResult):
+        for number, row in enumerate(rows):
+            part, stream = parts[number], row.stream
+            if not isinstance(part, bytes):
                 self._leave(row, FAILED)
                 self._blame(row, part)
             elif number in silent:
                 continue
             elif stream is None:
                 row.parts.append(self._codec.row(results, number))
+            elif stream.put_at_once(part):
+                slots.post_part(row.request.ref)
             else:
-                self.runs = row.runs
-                self._write(stream, part, row.batch.mark)
-                if row.request.ref not in self._streams:
-                    self._leave(row, FAILED)
-                    self._answered_row(row, failed=True)
+                self._put_late(row, stream, part)
+
+    def _put_late(self, row: LiveRow, stream: PartStream, part: bytes) -> None:
+        """Keep a part until there is room, or fail its row."""
+        ref = row.request.ref
+        self.runs = row.runs
+        self._write(stream, part, row.batch.mark)
+        if ref not in self._streams:
+            self._leave(row, FAILED)
+            self._answered_row(row, failed=True)
+        elif stream.waits:
+            self._held_up.add(ref)
 
     def _waits(self, row: LiveRow) -> bool:
         """Write parts of a row that wait for room; return whether it is paused, or answered."""
         stream = row.stream
         if stream is None or not stream.waits:
             row.paused_ns = 0
+            self._held_up.discard(row.request.ref)
             return False
         if stream.write_waiting():
             self._slots.post_part(row.request.ref)
@@ -378,14 +395,17 @@ class StepsRunner(PartsRunner):
         if stream.waits:
             return False
         row.paused_ns = 0
+        self._held_up.discard(row.request.ref)
         if row.ended:
             self._finish(row)
         return True
 
     def _drop_given_up(self) -> None:
         """Answer the rows of which nobody waits for the rest, or whose deadline has come."""
-        now_ns = self._clock_ns()
-        for ref in self._slots.given_up([*self._rows, *self._joining], now_ns):
+        now_ns, references = self._clock_ns(), [*self._rows, *self._joining]
+        if self._slots.all_wait(references, now_ns):
+            return
+        for ref in self._slots.given_up(references, now_ns):
             row = self._joining.pop(ref, None)
             self._give_up_row(row or self._rows[ref], now_ns)
 
@@ -446,6 +466,7 @@ class StepsRunner(PartsRunner):
 
     def _leave(self, row: LiveRow, reason: str) -> None:
         """Take a row out of the live ones, and have the model end its state."""
+        self._held_up.discard(row.request.ref)
         if self._rows.pop(row.request.ref, None) is not None:
             self._states.end(row.state, reason)
             row.state = None
@@ -466,7 +487,9 @@ class StepsRunner(PartsRunner):
             raise
         finally:
             ended_ns = self._clock_ns()
-            self.run_ns += ended_ns - started_ns
+            took_ns = ended_ns - started_ns
+            self.run_ns += took_ns
+            share_ns = took_ns // max(len(rows), 1)
             for row in rows:
-                row.run_ns += (ended_ns - started_ns) // len(rows)
+                row.run_ns += share_ns
                 row.runs.went_on(started_ns, ended_ns)

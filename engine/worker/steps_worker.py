@@ -20,6 +20,7 @@ from ringbatch.engine.ipc.messages import (
 from ringbatch.engine.worker.parts_runner import PAUSE_S
 from ringbatch.engine.worker.steps_runner import LiveBatch, StepsRunner
 from ringbatch.engine.worker.worker import WAITED_NS, Worker
+from ringbatch.shm.counters import WorkerCounter
 from ringbatch.shm.descriptors import WorkerWords
 from ringbatch.shm.engine_slots import EngineSlots
 from ringbatch.shm.joined import JoinedRows
@@ -65,8 +66,7 @@ class StepsWorker(Worker):
         if ended := runner.take_ended():
             self._report_ended(ended)
         if runner.run_ns > before_ns:
-            # BATCHES, ROWS and RUN_NS.
-            counters.add_each((0, 0, runner.run_ns - before_ns))
+            counters.add(WorkerCounter.RUN_NS, runner.run_ns - before_ns)
         live = runner.live
         if live != self._words[self._live_word]:
             self._words[self._live_word] = live
@@ -95,6 +95,8 @@ class StepsWorker(Worker):
     def _take_tasks(self) -> None:
         """Take the tasks that there are, and have their rows join the live ones."""
         found = read_tasks(self._tasks.peek())
+        if not found:
+            return
         for mark, references, _ in found:
             for ref in references:
                 self._joined.join(ref, self._number, mark)

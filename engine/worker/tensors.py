@@ -30,6 +30,7 @@ _LENGTH_BYTES = 4
 """Size of the length before each element of a BYTES tensor."""
 _PLACEMENTS_KEPT = 1024
 _SMALL_BYTES = 4096
+_FRAMES_KEPT_BYTES = 1 << 20
 
 
 class Unlike(Exception):
@@ -197,6 +198,8 @@ class Scatterer:
         self._memory = memory
         self._views = views
         self._frame = Frame(tensors)
+        self._alike: AlikeFrames | None = None
+        """Those of the last rows that were alike."""
 
     def scatter(
         self, arrays: Sequence[Any], requests: list[Request]
@@ -211,7 +214,7 @@ class Scatterer:
         if len(requests) == 1:
             return [scatter_one([*arrays], requests[0])]
         if not self._frame.static and len(requests) == len(arrays[0]) and self._are_alike(arrays):
-            frames = self._alike(arrays, len(requests))
+            frames = self._frames_of(arrays, len(requests))
             for request, frame in zip(requests, frames, strict=True):
                 if len(frame) <= request.result_capacity:
                     start = request.result_offset
@@ -231,7 +234,7 @@ class Scatterer:
             rows: of each request.
         """
         if len(rows) == len(arrays[0]) and self._are_alike(arrays):
-            return self._alike(arrays, len(rows))
+            return self._frames_of(arrays, len(rows))
         stops = accumulate(rows)
         return [
             self._part([array[stop - own : stop] for array in arrays], own)
@@ -244,21 +247,15 @@ class Scatterer:
             return False
         return all(isinstance(one, np.ndarray) and one.dtype != object for one in arrays)
 
-    def _alike(self, arrays: Sequence[Array], count: int) -> list[bytes]:
-        """Return the frames of so many rows that are alike: only their numbers differ."""
-        frame = self._frame
-        dimensions = open_dimensions(frame.tensors, arrays)
-        prefix = frame.prefix(dimensions, ())
-        placement = frame.place(1, dimensions)
-        size = placement.size
-        frames: NDArray[np.uint8] = np.zeros((count, size), np.uint8)
-        if prefix:
-            frames[:, : len(prefix)] = np.frombuffer(prefix, np.uint8)
-        for part, array in zip(placement.parts, arrays, strict=True):
-            numbers = np.ascontiguousarray(array).reshape(count, -1).view(np.uint8)
-            frames[:, part.offset : part.offset + part.size] = numbers
-        data = frames.tobytes()
-        return [data[row * size : (row + 1) * size] for row in range(count)]
+    def _frames_of(self, arrays: Sequence[Array], count: int) -> list[bytes]:
+        """Return the frames of so many rows that are alike."""
+        shapes = [array.shape[1:] for array in arrays]
+        alike = self._alike
+        if alike is None or alike.shapes != shapes or alike.room < count:
+            dimensions = open_dimensions(self._frame.tensors, arrays)
+            alike = AlikeFrames(self._frame, shapes, dimensions, count)
+            self._alike = alike if alike.size <= _FRAMES_KEPT_BYTES else None
+        return alike.filled(arrays, count)
 
     def _part(self, columns: Sequence[Column], rows: int) -> bytes | WrongResult:
         """Return the frame of one request."""
@@ -333,6 +330,49 @@ class Scatterer:
             for part, array in zip(placement.parts, arrays, strict=True):
                 _write(array, self._memory, request.result_offset + part.offset)
         return placement.size
+
+
+class AlikeFrames:
+    """Frames of rows that differ in nothing but their numbers. A step's are mostly as those before.
+
+    Attributes:
+        shapes: of a row of each output.
+        room: rows that there are frames for.
+        size: bytes of all frames.
+
+    Args:
+        frame: the layout of a row.
+        shapes, room: see above.
+        dimensions: the open ones of every row.
+    """
+
+    def __init__(
+        self,
+        frame: Frame,
+        shapes: list[tuple[int, ...]],
+        dimensions: tuple[int, ...],
+        room: int,
+    ) -> None:
+        self.shapes, self.room = shapes, room
+        placement, prefix = frame.place(1, dimensions), frame.prefix(dimensions, ())
+        size = placement.size
+        self.size = room * size
+        frames: NDArray[np.uint8] = np.zeros((room, size), np.uint8)
+        frames[:, : len(prefix)] = np.frombuffer(prefix, np.uint8)
+        self._numbers = [frames[:, p.offset : p.offset + p.size] for p in placement.parts]
+        self._rows: Array | None = None
+        if size:
+            # Each row is one item, which becomes bytes in one call for all.
+            self._rows = frames.view(f"V{size}").reshape(room)
+
+    def filled(self, arrays: Sequence[Array], count: int) -> list[bytes]:
+        """Return frames for so many rows, no more than there is room for, from their arrays."""
+        if self._rows is None:
+            return [b""] * count
+        for own, array in zip(self._numbers, arrays, strict=True):
+            own[:count] = np.ascontiguousarray(array).reshape(count, -1).view(np.uint8)
+        found: list[bytes] = self._rows[:count].tolist()
+        return found
 
 
 def _write(data: Array | bytes, memory: memoryview, start: int) -> None:

@@ -1,6 +1,7 @@
 """Tests shm/parts.py: a ring of parts in a slot, written and read in any order of steps."""
 
 from collections import deque
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -220,6 +221,64 @@ def test_a_frontend_that_spoils_how_far_it_has_read_gets_no_more() -> None:
     ring.lane.words[first + SlotWords.PARTS_TAKEN] += 1 << 20
     assert ring.writer.first_room() is None
     assert not ring.put(b"part")
+
+
+def test_the_rest_before_the_end_of_the_ring_is_no_room_for_a_part_that_skips_it() -> None:
+    ring = Ring()
+    first, second, third = (bytes([blocks]) * (blocks * ALIGNMENT) for blocks in (5, 7, 6))
+    assert ring.writer.write(first)
+    assert ring.writer.write(second)
+    assert ring.take() == first
+    # A block more than the third part needs is free, and two of these are the rest.
+    assert not ring.writer.write(third)
+    assert ring.take() == second
+    assert ring.writer.write(third)
+    assert ring.take() == third
+
+
+def test_a_full_ring_has_no_room_for_the_smallest_part() -> None:
+    ring = Ring()
+    for _ in range(RESULT_BYTES // ALIGNMENT):
+        assert ring.writer.write(b"")
+    assert not ring.writer.write(b"")
+    assert ring.take() == b""
+    assert ring.writer.write(b"")
+    assert not ring.writer.write(b"")
+
+
+class Counting:
+    """Words that count the loads of one of them."""
+
+    def __init__(self, words: memoryview, word: int) -> None:
+        self._words = words
+        self._word = word
+        self.loads = 0
+
+    def __getitem__(self, number: int) -> int:
+        self.loads += number == self._word
+        return self._words[number]
+
+
+def test_a_writer_looks_how_far_the_frontend_has_read_where_it_knows_of_no_room() -> None:
+    ring = Ring()
+    word = ring.lane.first_word + ring.slot * SlotWords.SIZE + SlotWords.PARTS_TAKEN
+    counting = Counting(ring.lane.words, word)
+    ring.writer._load_acquire = cast(memoryview, counting)
+    part = bytes(ALIGNMENT)
+    fit = RESULT_BYTES // (2 * ALIGNMENT)
+    for _ in range(fit):
+        assert ring.writer.write(part)
+    assert counting.loads == 1
+    assert not ring.writer.write(part), "it knows of no more, and looks in vain"
+    assert ring.take() == part
+    assert ring.writer.write(part)
+    assert not ring.writer.write(part)
+    assert counting.loads == 4
+    while ring.take() is not None:
+        pass
+    for _ in range(fit):
+        assert ring.writer.write(part)
+    assert counting.loads == 5
 
 
 def test_notices_leave_room_for_every_answer() -> None:

@@ -9,7 +9,6 @@ from steps_harness import StepsHarness, in_steps
 
 from ringbatch.engine.collector import takeover
 from ringbatch.engine.ipc.messages import read_tasks
-from ringbatch.engine.worker.parts_runner import PATIENCE_NS
 from ringbatch.frontend.metrics.exposition import EngineMetrics
 from ringbatch.shm.descriptors import SlotWords
 from ringbatch.shm.joined import JoinedRows
@@ -242,31 +241,6 @@ def test_an_end_that_raises_costs_nobody_anything() -> None:
     assert [harness.status(slot) for slot in slots] == [Status.OK, Status.OK]
 
 
-def test_a_row_without_room_pauses_and_the_others_go_on() -> None:
-    harness = StepsHarness()
-    slow = harness.send(40, result_bytes=512)
-    quick = harness.send(30)
-    seen = harness.seen.pop(slow)
-    harness.step(30)
-    assert harness.seen[quick] == [*range(30)]
-    assert sum(40 in rows for rows in harness.model.steps) < 10
-    harness.seen[slow] = seen
-    harness.finish()
-    assert harness.seen[slow] == [*range(40)]
-
-
-def test_a_frontend_that_takes_no_parts_is_given_up() -> None:
-    harness = StepsHarness()
-    slow = harness.send(40, result_bytes=512)
-    harness.seen.pop(slow)
-    harness.step(20)
-    assert harness.workers[0].wait_s()
-    harness.now_ns += PATIENCE_NS
-    harness.step()
-    assert harness.replies[slow].answer.status is Status.CORRUPT
-    assert harness.model.ended == [(40, "failed")]
-
-
 def test_places_of_rows_that_end_together_are_free_before_the_next_step() -> None:
     harness = StepsHarness(in_steps(places=60))
     for _ in range(60):
@@ -324,6 +298,21 @@ def test_a_new_collector_finds_the_live_rows() -> None:
     assert [harness.seen[slot] for slot in slots] == [[*range(6)], [0, 1], [0, 1, 2]]
     assert harness.model.steps == [[6, 2], [6, 2], [6, 3], [6, 3], [6, 3], [6]]
     assert harness.collector.in_flight == 0
+
+
+def test_a_row_with_a_part_out_does_not_begin_again_when_its_collector_is_gone_too() -> None:
+    harness = StepsHarness()
+    slot = harness.send(5)
+    harness.step(2)
+    del harness.workers[0]
+    harness.segment.worker_ended(0)
+    takeover.reclaim(harness.segment, 0)
+    harness.new_collector()
+    harness.start_worker(0)
+    harness.finish()
+    assert harness.status(slot) is Status.CUT_OFF
+    assert harness.seen[slot] == [0, 1]
+    assert harness.model.begun == [[5]]
 
 
 @pytest.mark.parametrize("steps", range(5))

@@ -111,6 +111,27 @@ def test_every_datatype_and_shape_comes_out_as_it_went_in(
         assert np.array_equal(result, value)
 
 
+@pytest.mark.parametrize("shape", [(), (3,), (-1,)], ids=str)
+def test_results_of_the_same_shapes_have_parts_of_their_own(shape: tuple[int, ...]) -> None:
+    """What is kept between two results is no part of either."""
+    tensor = Tensor("x", "INT32", shape)
+    bench = Bench([tensor], [tensor])
+    own_shapes = [tuple(size if size > 0 else left for size in shape) for left in (2, 2, 4, 2, 2)]
+    counts = (3, 3, 2, 2, 3)
+    sizes = zip(counts, own_shapes, strict=True)
+    values = [numbers(tensor, (rows, *own), 9 * n) for n, (rows, own) in enumerate(sizes)]
+    requests = [bench.request(np.zeros((1, *own_shapes[0]), np.int32)) for _ in range(max(counts))]
+    found = [
+        bench.codec.parts(bench.codec.check(value, [1] * len(value)), requests[: len(value)])
+        for value in values
+    ]
+    for value, parts in zip(values, found, strict=True):
+        for row, part in zip(value, parts, strict=True):
+            assert isinstance(part, bytes)
+            (own,) = unpack([tensor], 1, part)
+            assert np.array_equal(own[0], row)
+
+
 def test_gathered_arrays_are_the_models_own() -> None:
     """A model may write into its input; the request must be there unharmed for another run."""
     bench = Bench([X], [X])

@@ -258,7 +258,18 @@ def test_a_ring_that_comes_when_the_time_is_up_is_for_the_next_wait(
     assert bell.wait(0)
 
 
-@pytest.mark.parametrize("timeout_s", [0.0, 0.001, 1.5, 3600.0])
+@semaphores_only
+def test_a_wait_for_no_time_asks_no_kernel(
+    bell: AnyDoorbell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker with rows that step has one before each step."""
+    monkeypatch.setattr(wakeup, "_WAIT_UNTIL", lambda *_: pytest.fail("the kernel is asked"))
+    assert not bell.wait(0.0)
+    bell.wake()
+    assert bell.wait(0.0)
+
+
+@pytest.mark.parametrize("timeout_s", [0.001, 1.5, 3600.0])
 def test_a_wait_ends_by_the_clock_that_is_never_set_back(
     monkeypatch: pytest.MonkeyPatch, timeout_s: float
 ) -> None:
