@@ -312,7 +312,10 @@ def _worker_of(
     wake = segment.collector_doorbell().wake
     if isinstance(runner, PartsRunner | DeviceRunner):
         placement.wake_preempting()
+    if isinstance(runner, PartsRunner):
+        placement.shorten_slices()
     if isinstance(runner, StepsRunner):
+        placement.wake_on_time()
         return StepsWorker(segment, number, runner, slots, wake, time.monotonic_ns)
     if isinstance(runner, DeviceRunner):
         placement.wake_on_time()

@@ -1,14 +1,19 @@
 """CPUs that may be used, and the threads that go with them."""
 
+import ctypes
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from slices import shortened_ns, slice_ns
 
+from ringbatch.engine.process import placement
 from ringbatch.engine.process.placement import (
     THREAD_VARIABLES,
     host,
     on_cpus,
+    shorten_slices,
     thread_environment,
     threads,
 )
@@ -75,3 +80,28 @@ def test_cpus_that_are_gone_are_mentioned_and_not_missed(
     with on_cpus([1000]):
         assert os.sched_getaffinity(0) == before
     assert "CPUs 1000 cannot be used any more" in caplog.text
+
+
+def test_slices_of_one_thread_are_shortened_where_the_kernel_can() -> None:
+    found: list[int] = []
+
+    def shorten() -> None:
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+        nice = os.getpriority(os.PRIO_PROCESS, 0) + 1
+        os.setpriority(os.PRIO_PROCESS, 0, nice)
+        shorten_slices()
+        found.append(slice_ns())
+        assert os.sched_getscheduler(0) == os.SCHED_BATCH
+        assert os.getpriority(os.PRIO_PROCESS, 0) == nice
+
+    usual_ns = slice_ns()
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(shorten).result()
+    assert found == [shortened_ns(usual_ns)]
+    assert slice_ns() == usual_ns
+
+
+def test_slices_stay_on_a_machine_of_another_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placement, "_SCHED_SETATTR", {})
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: pytest.fail("the kernel is asked"))
+    placement.shorten_slices()

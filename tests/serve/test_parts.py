@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from serve.client import Connection, fast, instances
 from serve.server import Server, Start
+from slices import shortened_ns, slice_ns
 
 WaitUntil = Callable[..., Any]
 EVENTS = {"Accept": "text/event-stream"}
@@ -51,6 +52,10 @@ def test_only_workers_that_answer_in_parts_preempt_others(server: Server) -> Non
     parted = {f"ringbatch: worker {name}/0" for name in ("parts", "typed")}
     assert {policies.pop(title) for title in parted} == {os.SCHED_OTHER}
     assert set(policies.values()) == {os.SCHED_BATCH}
+    slices = {title: slice_ns(pid) for title, pid in server.titles().items()}
+    own = {slices.pop(title) for title in parted}
+    (usual_ns,) = set(slices.values())
+    assert own == {shortened_ns(usual_ns)}
 
 
 def test_each_part_is_an_event(server: Server) -> None:

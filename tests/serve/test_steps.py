@@ -42,6 +42,7 @@ from serve.steps_client import (
     v2_body,
 )
 from serve.test_grpc_parts import Stream as GrpcStream
+from slices import shortened_ns, slice_ns
 
 from ringbatch.frontend import Client
 
@@ -76,6 +77,12 @@ def test_only_the_worker_preempts_others_when_it_wakes_up(server: Server) -> Non
     workers = {title for title in policies if title.startswith("ringbatch: worker ")}
     assert {policies.pop(title) for title in workers} == {os.SCHED_OTHER}
     assert set(policies.values()) == {os.SCHED_BATCH}
+    slices = {title: slice_ns(pid) for title, pid in server.titles().items()}
+    own = {slices.pop(title) for title in workers}
+    (usual_ns,) = set(slices.values())
+    assert own == {shortened_ns(usual_ns)}
+    pids = [server.titles()[title] for title in workers]
+    assert {Path(f"/proc/{pid}/timerslack_ns").read_text() for pid in pids} == {"1\n"}
 
 
 def test_each_part_is_an_event(server: Server) -> None:
