@@ -26,7 +26,7 @@ class AwaitedRequests:
         self._load_acquire = acquiring(segment.words)
         self._first_word = segment.layout.slots_word
         self._references: list[int] = []
-        """Those of the last question."""
+        """The requests of the last question."""
         self._known: dict[int, tuple[int, int, int]] = {}
         """For each of them the places of its two words, and CONTROL while its client waits."""
         self._wanted: tuple[int, ...] = ()

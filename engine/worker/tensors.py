@@ -199,7 +199,7 @@ class Scatterer:
         self._views = views
         self._frame = Frame(tensors)
         self._alike: AlikeFrames | None = None
-        """Those of the last rows that were alike."""
+        """The frames of the last rows that were alike."""
 
     def scatter(
         self, arrays: Sequence[Any], requests: list[Request]

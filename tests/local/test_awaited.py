@@ -70,7 +70,7 @@ def test_a_later_request_in_the_slot_is_another() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, SLOTS - 1), st.booleans()), max_size=8))
-def test_it_says_of_any_requests_what_each_says(asked: list[tuple[int, bool]]) -> None:
+def test_any_requests_are_judged_as_each_alone(asked: list[tuple[int, bool]]) -> None:
     harness = Harness()
     slots = [ask(harness.lane) for _ in range(SLOTS)]
     harness.lane.submit()
