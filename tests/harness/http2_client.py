@@ -1,12 +1,14 @@
 """A client of a connection of HTTP/2 that a frontend serves: the library h2, without a socket."""
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 import h2.config
 import h2.connection
 import h2.events
 import h2.settings
+from hpack import Encoder
 from http_harness import Connection
 
 from ringbatch.frontend.http.fallback import EXCHANGES
@@ -20,6 +22,9 @@ POST: Fields = (
     (":authority", "here"),
 )
 GET: Fields = ((":method", "GET"), (":scheme", "http"), (":path", "/p"), (":authority", "here"))
+LONG = 10_000
+"""Bytes from which a text is sent as it is: the time that the library takes for its Huffman code
+grows with the square of the length."""
 
 
 class Answer:
@@ -49,6 +54,7 @@ class Client:
         if window is not None:
             values = {h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: window}
             self.h2.local_settings = h2.settings.Settings(client=True, initial_values=values)
+        self.h2.encoder = ShortHuffman()
         self.h2.initiate_connection()
 
     def begin(self, fields: Fields = POST, *, end: bool = False) -> int:
@@ -108,6 +114,14 @@ class Client:
             if not self.connection.transport.closed:
                 self.connection.transport.protocol.tick()
             await self.take()
+
+
+class ShortHuffman(Encoder):
+    """Encoder of fields that has no Huffman code for long texts."""
+
+    def encode(self, headers: Iterable[Any], huffman: bool = True) -> bytes:
+        fields = [*headers]
+        return super().encode(fields, huffman and all(len(text) < LONG for _, text in fields))
 
 
 def _texts(fields: Any) -> dict[str, str]:
