@@ -28,7 +28,8 @@ STEPS: Final[Mapping[str, str]] = {
     r"(xgboost|lightgbm|catboost|openvino)('| is not installed)": "tree runtimes",
     r"ray is not installed": "ray runtime",
     r"RINGBATCH_PERF_ANALYZER is not set": "Triton's tools",
-    r"could not import '(yaml|onnxruntime|fastapi|grpc|tritonclient.http|pandas)": "README: tests",
+    r"could not import '(yaml|onnxruntime|grpc|tritonclient.http|pandas)": "README: tests",
+    r"could not import 'starlette'": "README: tests",
     r"nvidia-ml-py is not installed": "README: tests",
     r"machine code has no bytecodes|compiled code sets attributes unseen": "README: tests",
     r"as a distribution here, only linked": "README: tests",
@@ -36,6 +37,7 @@ STEPS: Final[Mapping[str, str]] = {
     r"haproxy is not installed": "README: tests",
     r"Debian: (haproxy, nginx-light|tmux)\)": "exhaustive tests",
     r"protoc is in the extra|schemathesis is not installed": "exhaustive tests",
+    r"could not import 'fastapi'": "exhaustive tests",
     **({_UP_TO_3_13: "exhaustive tests"} if sys.version_info < (3, 14) else {}),
 }
 """Reasons by what one step of CI has, and that step. There such a test runs, unless the host keeps

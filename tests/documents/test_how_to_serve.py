@@ -161,6 +161,7 @@ def test_a_chain_in_the_long_form_answers(tmp_path: Path) -> None:
 
 @exhaustive
 def test_the_application_is_served_beside_the_model(tmp_path: Path) -> None:
+    pytest.importorskip("fastapi")
     write(tmp_path, "model.py", example(README, "model.py"))
     write(tmp_path, "api.py", example(ROUTES, "api.py"))
     with serving(tmp_path, example(ROUTES, "app"), "--frontends", "1") as server:

@@ -35,7 +35,7 @@ MODELS: Final = {
     "matmul": {"path": "matmul.py", "max_batch_size": 2048},
     "echo": {"path": "slow.py"},
 }
-FASTAPI: Final = str(Path(__file__).with_name("applications") / "api:app")
+APPLICATION: Final = str(Path(__file__).with_name("applications") / "api:app")
 ROW: Final = [1.0] * 16
 BODY: Final = instances(ROW)
 TENSOR: Final = {"name": "x", "shape": [1, 16], "datatype": "FP32"}
@@ -89,7 +89,7 @@ def server(start_for_module: Start) -> Server:
         frontends=2,
         http2=True,
         grpc_port=0,
-        app=FASTAPI,
+        app=APPLICATION,
         trusted_proxies=[PROXY],
         max_request_bytes=1 << 20,
     )

@@ -240,7 +240,7 @@ OF_API = {"matmul": {"path": "matmul.py"}, "echo": {"path": "slow.py"}, "nap": {
 
 @pytest.fixture(scope="module")
 def application(start_for_module: Start) -> Server:
-    pytest.importorskip("fastapi")
+    pytest.importorskip("starlette")
     return start_for_module(OF_API, http2=True, app=API, frontends=1)
 
 

@@ -34,8 +34,8 @@ def predict(values):
     return values
 """
 APPLICATION: Final = """
-from fastapi import FastAPI
-app = FastAPI()
+from starlette.applications import Starlette
+app = Starlette()
 """
 SEEDED: Final = "np.random.seed(20); random.seed(20)"
 KINDS: Final = 3

@@ -1,4 +1,5 @@
-"""An application of the user's own in the frontends: FastAPI's, Falcon's, and one by hand."""
+"""An application of the user's own in the frontends: Starlette's, FastAPI's, Falcon's, and one by
+hand."""
 
 import http.client
 import json
@@ -16,17 +17,19 @@ from serve.server import Server, Start
 from tiers import exhaustive
 
 WaitUntil = Callable[..., Any]
-FASTAPI: Final = str(Path(__file__).with_name("applications") / "api:app")
+APPLICATION: Final = str(Path(__file__).with_name("applications") / "api:app")
 MODELS: Final = {
     "matmul": {"path": "matmul.py"},
     "echo": {"path": "slow.py"},
     "nap": {"path": "slow.py"},
 }
+EACH: Final = sum(number % 7 for number in range(160))
+"""Sum of what the model `matmul` answers to a row of ones."""
 
 
 @pytest.fixture(scope="module")
 def server(start_for_module: Start) -> Server:
-    return start_for_module(MODELS, app=FASTAPI, control_port=0)
+    return start_for_module(MODELS, app=APPLICATION, control_port=0)
 
 
 def test_frontends_with_an_application_lead_a_session(server: Server) -> None:
@@ -61,7 +64,7 @@ def test_a_route_runs_a_model_through_the_frontends_own_lane(server: Server) -> 
     before = counted(server, "ringbatch_requests_total", model="matmul", protocol="client")
     ones = [[1.0] * 16]
     (expected,) = ask(server, "/sums", ones).json
-    assert expected == sum(number % 7 for number in range(160))
+    assert expected == EACH
     many = ask(server, "/sums", [[float(row)] * 16 for row in range(70)])
     assert many.json == [row * expected for row in range(70)], "more rows than a batch has"
     assert ask(server, "/threaded", ones[0]).json == expected
@@ -75,9 +78,7 @@ def test_models_paths_stay_ringbatchs_and_all_others_are_the_applications(server
     assert ask(server, "/v1/models").json["models"] == [*MODELS]
     assert sorted(ask(server, "/names").json) == ["echo", "matmul", "nap"]
     assert ask(server, "/v2/nothing").error == 'nothing is at "/v2/nothing"'
-    assert ask(server, "/nothing").json == {"detail": "Not Found"}
-    assert "/sums" in ask(server, "/openapi.json").json["paths"]
-    assert b"swagger" in ask(server, "/docs").body
+    assert ask(server, "/nothing").body == b"Not Found"
 
 
 def test_a_models_refusal_is_answered_as_ringbatch_answers_it(
@@ -146,7 +147,7 @@ def test_an_application_starts_before_and_stops_after_all_its_requests(
     start: Start, tmp_path: Path
 ) -> None:
     keys = write_private(tmp_path / "keys", f"{KEY}\n")
-    server = start(MODELS, app=FASTAPI, api_keys_file=str(keys))
+    server = start(MODELS, app=APPLICATION, api_keys_file=str(keys))
     assert ask(server, "/names").status == 401, "keys guard the application too"
     preflight = {"Origin": "https://page.test", "Access-Control-Request-Method": "POST"}
     for path, headers, status in (
@@ -161,6 +162,39 @@ def test_an_application_starts_before_and_stops_after_all_its_requests(
     server.process.terminate()
     assert server.process.wait() == 0
     assert server.config.with_name("stopped").read_text() == "stopped"
+
+
+WITH_FASTAPI = """
+import anyio.from_thread
+import numpy as np
+from fastapi import FastAPI
+from ringbatch.frontend import models
+
+app = FastAPI()
+
+@app.post("/sums")
+async def sums(rows: list[list[float]]) -> list[float]:
+    y = await models.infer("matmul", np.array(rows, np.float32))
+    return [float(row.sum()) for row in y]
+
+@app.post("/threaded")
+def threaded(row: list[float]) -> float:
+    x = np.array([row], np.float32)
+    return float(anyio.from_thread.run(models.infer, "matmul", x).sum())
+"""
+
+
+@exhaustive
+def test_fastapis_routes_and_pages_are_served(start: Start, tmp_path: Path) -> None:
+    pytest.importorskip("fastapi")
+    (tmp_path / "own.py").write_text(WITH_FASTAPI)
+    server = start(MODELS, app=f"{tmp_path}/own:app")
+    (expected,) = ask(server, "/sums", [[1.0] * 16]).json
+    assert ask(server, "/threaded", [1.0] * 16).json == expected == EACH
+    assert ask(server, "/v1/models").json["models"] == [*MODELS]
+    assert ask(server, "/nothing").json == {"detail": "Not Found"}
+    assert "/sums" in ask(server, "/openapi.json").json["paths"]
+    assert b"swagger" in ask(server, "/docs").body
 
 
 BARE = """

@@ -1,4 +1,7 @@
-"""A FastAPI application as a user would write it, for test_routes.py."""
+"""An application of Starlette as a user would write it, for test_routes.py.
+
+FastAPI is built on Starlette. It has a test in the second tier.
+"""
 
 import argparse
 import asyncio
@@ -8,16 +11,19 @@ from pathlib import Path
 
 import anyio.from_thread
 import numpy as np
-from fastapi import FastAPI, Request, Response
-from fastapi.middleware.cors import CORSMiddleware
-from fastapi.responses import StreamingResponse
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from ringbatch.frontend import RequestError, http_answer, models
 
 
 @asynccontextmanager
-async def lifespan(_app: FastAPI) -> AsyncIterator[dict[str, float]]:
+async def lifespan(_app: Starlette) -> AsyncIterator[dict[str, float]]:
     ready = await models.infer("echo", ["started"])
     yield {"greeting": ready[0]}
     last = await models.infer("echo", ["stopped"])
@@ -25,79 +31,67 @@ async def lifespan(_app: FastAPI) -> AsyncIterator[dict[str, float]]:
 
 
 argparse.ArgumentParser().parse_args()
-app = FastAPI(lifespan=lifespan)
-app.add_middleware(CORSMiddleware, allow_origins=["https://page.test"], allow_methods=["POST"])
 
 
-@app.exception_handler(RequestError)
-async def refused(_request: Request, error: RequestError) -> Response:
+async def refused(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestError)
     status, body, headers = http_answer(error)
     return Response(body, status, dict(headers))
 
 
-@app.get("/")
-async def greeting(request: Request) -> str:
-    return str(request.state.greeting)
+async def greeting(request: Request) -> JSONResponse:
+    return JSONResponse(str(request.state.greeting))
 
 
-@app.post("/sums")
-async def sums(rows: list[list[float]]) -> list[float]:
-    y = await models.infer("matmul", np.array(rows, np.float32))
-    return [float(row.sum()) for row in y]
+async def sums(request: Request) -> JSONResponse:
+    y = await models.infer("matmul", np.array(await request.json(), np.float32))
+    return JSONResponse([float(row.sum()) for row in y])
 
 
-@app.post("/threaded")
-def threaded(row: list[float]) -> float:
+def threaded(request: Request) -> JSONResponse:
+    row = anyio.from_thread.run(request.json)
     x = np.array([row], np.float32)
-    return float(anyio.from_thread.run(models.infer, "matmul", x).sum())
+    return JSONResponse(float(anyio.from_thread.run(models.infer, "matmul", x).sum()))
 
 
-@app.post("/elsewhere")
-def elsewhere() -> str:
+def elsewhere(_request: Request) -> JSONResponse:
     try:
         asyncio.run(models.infer("echo", [1]))
     except Exception as error:  # whatever it is, the test reads its words
-        return f"{type(error).__name__}: {error}"
-    return "answered"
+        return JSONResponse(f"{type(error).__name__}: {error}")
+    return JSONResponse("answered")
 
 
 uploads: list[str] = []
 
 
-@app.post("/upload")
-async def upload(request: Request) -> int:
+async def upload(request: Request) -> JSONResponse:
     uploads.append("begun")
-    return len(await request.body())
+    return JSONResponse(len(await request.body()))
 
 
-@app.get("/uploads")
-async def begun() -> list[str]:
-    return uploads
+async def begun(_request: Request) -> JSONResponse:
+    return JSONResponse(uploads)
 
 
-@app.get("/names")
-async def names() -> list[str]:
-    return list(models.names)
+async def names(_request: Request) -> JSONResponse:
+    return JSONResponse(list(models.names))
 
 
-@app.get("/unknown")
-async def unknown() -> None:
-    await models.infer("nobody", [1])
+async def unknown(_request: Request) -> JSONResponse:
+    return JSONResponse(await models.infer("nobody", [1]))
 
 
-@app.get("/naps")
-async def naps(timeout_s: float) -> list[float]:
-    answer: list[float] = await models.infer("nap", [0.3], timeout_s=timeout_s)
-    return answer
+async def naps(request: Request) -> JSONResponse:
+    timeout_s = float(request.query_params["timeout_s"])
+    return JSONResponse(await models.infer("nap", [0.3], timeout_s=timeout_s))
 
 
-@app.get("/defect")
-async def defect() -> None:
+async def defect(_request: Request) -> Response:
     raise ValueError("of the application")
 
 
-@app.get("/stream")
-async def stream() -> StreamingResponse:
+async def stream(_request: Request) -> StreamingResponse:
     async def parts() -> AsyncIterator[str]:
         for number in range(3):
             yield str((await models.infer("echo", [number]))[0])
@@ -116,8 +110,7 @@ class Endless(StreamingResponse):
             ends.append("ended")
 
 
-@app.get("/endless")
-async def endless() -> Endless:
+async def endless(_request: Request) -> Endless:
     async def parts() -> AsyncIterator[bytes]:
         while True:
             yield bytes(10_000)
@@ -125,18 +118,42 @@ async def endless() -> Endless:
     return Endless(parts())
 
 
-@app.get("/ends")
-async def ended() -> list[str]:
-    return ends
+async def ended(_request: Request) -> JSONResponse:
+    return JSONResponse(ends)
 
 
-@app.get("/exit")
-async def leave() -> None:
+async def leave(_request: Request) -> Response:
     raise SystemExit(3)
 
 
-@app.get("/cancelled")
-async def cancelled() -> None:
+async def cancelled(_request: Request) -> Response:
     task = asyncio.ensure_future(asyncio.sleep(9))
     task.cancel()
     await task
+    return Response()
+
+
+app = Starlette(
+    lifespan=lifespan,
+    middleware=[
+        Middleware(CORSMiddleware, allow_origins=["https://page.test"], allow_methods=["POST"])
+    ],
+    exception_handlers={RequestError: refused},
+    routes=[
+        Route("/", greeting),
+        Route("/sums", sums, methods=["POST"]),
+        Route("/threaded", threaded, methods=["POST"]),
+        Route("/elsewhere", elsewhere, methods=["POST"]),
+        Route("/upload", upload, methods=["POST"]),
+        Route("/uploads", begun),
+        Route("/names", names),
+        Route("/unknown", unknown),
+        Route("/naps", naps),
+        Route("/defect", defect),
+        Route("/stream", stream),
+        Route("/endless", endless),
+        Route("/ends", ended),
+        Route("/exit", leave),
+        Route("/cancelled", cancelled),
+    ],
+)

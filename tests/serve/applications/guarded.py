@@ -1,27 +1,28 @@
-"""A FastAPI application that guards all it serves by a middleware, ringbatch's endpoints too."""
+"""An application of Starlette that guards all it serves, ringbatch's endpoints too."""
 
-from collections.abc import Awaitable, Callable
-
-from fastapi import FastAPI, Request, Response
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Mount, Route
 
 from ringbatch.frontend import endpoints
 
 TOKEN = "of-the-application"
 
-app = FastAPI()
 
-
-@app.middleware("http")
-async def guard(request: Request, go_on: Callable[[Request], Awaitable[Response]]) -> Response:
+async def guard(request: Request, go_on: RequestResponseEndpoint) -> Response:
     if request.headers.get("x-token") != TOKEN:
         return Response("who are you?", 403)
     return await go_on(request)
 
 
-@app.get("/")
-async def greeting() -> str:
-    return "welcome"
+async def greeting(_request: Request) -> JSONResponse:
+    return JSONResponse("welcome")
 
 
-app.mount("/below", endpoints)
-app.mount("/", endpoints)
+app = Starlette(
+    middleware=[Middleware(BaseHTTPMiddleware, dispatch=guard)],
+    routes=[Route("/", greeting), Mount("/below", endpoints), Mount("/", endpoints)],
+)
