@@ -47,12 +47,12 @@ from ringbatch.frontend.streams.served_connection import ServedConnection
 
 Caught = Callable[..., str]
 
-CONNECTIONS_EACH = 1_000
+CONNECTIONS_EACH = 500
 INPUTS_OF_A_DECODER = 1_100
 MANY_INPUTS_OF_A_DECODER = 3_000
 HOSTILE_LIVES = 250
-HOSTILE_ANSWERS = 1_000
-GRPC_LIVES = 100
+HOSTILE_ANSWERS = 500
+GRPC_LIVES = 50
 HTTP2_CONNECTIONS = 300
 ORACLE_RUNS = 300
 NEVER_ACCEPTED = {
@@ -87,7 +87,7 @@ def converse(connections: Iterator[Sequence[Step]], *, asks_for_keys: bool = Fal
     return in_virtual_time(talk())
 
 
-@pytest.mark.parametrize("part", first_of(range(4), 1))
+@pytest.mark.parametrize("part", first_of(range(8), 1))
 def test_both_ways_answer_any_bytes_alike_and_every_connection_ends(part: int) -> None:
     async def talk() -> Iterator[Seen]:
         pairs = {asks: Pair(asks_for_keys=asks) for asks in (False, True)}
@@ -163,7 +163,7 @@ def answer_many(first: int = 0) -> int:
     return taken
 
 
-@pytest.mark.parametrize("part", first_of(range(10), 1))
+@pytest.mark.parametrize("part", first_of(range(20), 1))
 def test_no_answer_of_a_model_server_ends_a_worker(part: int) -> None:
     assert answer_many(part * HOSTILE_ANSWERS) > HOSTILE_ANSWERS // 20
 
@@ -201,7 +201,7 @@ def live_all(seeds: range) -> int:
     return calls
 
 
-@pytest.mark.parametrize("part", first_of(range(12), 1))
+@pytest.mark.parametrize("part", first_of(range(24), 1))
 def test_calls_over_grpc_that_begin_and_are_taken_back_in_any_order_harm_no_other(
     part: int,
 ) -> None:

@@ -18,7 +18,6 @@ from ringbatch.frontend.http.fallback import FallbackProtocol
 from ringbatch.frontend.http.fast_lane import FastLane
 from ringbatch.frontend.http.fast_lane_states import State
 
-SEEDS = {**dict.fromkeys(TARGETS, 2), **dict.fromkeys(CONNECTIONS, 1)}
 MANY_SEEDS = {**dict.fromkeys(TARGETS, 25), **dict.fromkeys(CONNECTIONS, 12)}
 """A seed of a connection takes a second, and `run.py` tries as many as there is time for."""
 SEEDS_FOR_A_DEFECT = 40
@@ -26,14 +25,13 @@ SEEDS_FOR_A_DEFECT = 40
 
 @pytest.mark.parametrize("target", NAMES)
 def test_time_grows_no_more_than_the_input(target: str) -> None:
-    for seed in range(SEEDS[target]):
-        check_growth(target, seed)
+    check_growth(target, 0)
 
 
 @exhaustive
 @pytest.mark.parametrize("target", NAMES)
 def test_time_grows_no_more_than_any_of_many_inputs(target: str) -> None:
-    for seed in range(SEEDS[target], MANY_SEEDS[target]):
+    for seed in range(1, MANY_SEEDS[target]):
         check_growth(target, seed)
 
 
