@@ -311,7 +311,9 @@ def two_batches(
 @pytest.mark.parametrize(
     "straight", [(True, False), pytest.param((False, False), marks=exhaustive)]
 )
-@pytest.mark.parametrize("how", [{}, {"graphs": True}, {"fails": True}], ids=str)
+@pytest.mark.parametrize(
+    "how", [{}, pytest.param({"graphs": True}, marks=exhaustive), {"fails": True}], ids=str
+)
 def test_in_every_order_everyone_gets_its_own(straight: Sequence[bool], how: Any) -> None:
     plays = 0
     for play in every_play():

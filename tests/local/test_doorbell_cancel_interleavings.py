@@ -72,7 +72,7 @@ LEAVING = {
 
 @both_memories
 @pytest.mark.parametrize(
-    "made", only(LEAVING, "before it was submitted", "a busy worker", "no worker", "a worker idle")
+    "made", only(LEAVING, "before it was submitted", "a busy worker", "no worker")
 )
 def test_a_request_cancelled_before_dispatch_is_given_back_beside_any_worker(
     made: Scenario, memory: type[Memory]

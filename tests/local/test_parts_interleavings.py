@@ -20,6 +20,7 @@ from parts_harness import (
     streaming,
     take_back,
 )
+from tiers import exhaustive
 
 from ringbatch.engine.collector.dead_batches import DeadBatches
 from ringbatch.engine.collector.models import Batch
@@ -228,6 +229,7 @@ WRONG = [
         Wrong(lane=KeepsTheWish),
         "another request's",
         id="a dead owner's wish",
+        marks=exhaustive,
     ),
     pytest.param(
         lambda wrong: streaming(2, TWO_PARTS, takes_back=take_back, wrong=wrong),

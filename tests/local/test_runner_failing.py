@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from runner_harness import MARK, Harness, X, Y
+from tiers import exhaustive
 
 from ringbatch.engine.models.model import InvalidInput, RestartWorker, ServerFailed
 from ringbatch.engine.worker import retry
@@ -74,7 +75,7 @@ def nothing_to_give_back(monkeypatch: pytest.MonkeyPatch) -> None:
     ("error", "why"),
     [
         (RuntimeError("a lost device"), "it raised RuntimeError"),
-        (SystemExit(1), "it raised SystemExit"),
+        pytest.param(SystemExit(1), "it raised SystemExit", marks=exhaustive),
         (MemoryError(), "it ran out of memory"),
     ],
 )

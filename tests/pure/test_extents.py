@@ -100,7 +100,7 @@ class Allocations(RuleBasedStateMachine):
         assert self.memory.reserve(0, SIZE)
 
 
-Allocations.TestCase.settings = settings(max_examples=100, stateful_step_count=60)
+Allocations.TestCase.settings = settings(stateful_step_count=60)
 TestAllocations = Allocations.TestCase
 
 

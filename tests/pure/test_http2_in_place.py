@@ -5,6 +5,7 @@ import random
 
 import pytest
 from http2_harness import GREETING, Frame, Served, data, frame, headers
+from tiers import exhaustive
 
 from ringbatch.frontend.http2.bodies import CONNECTION_ROOM, STREAM_ROOM
 from ringbatch.frontend.http2.frames import (
@@ -108,7 +109,7 @@ def frames(chance: random.Random) -> list[bytes]:
     return found
 
 
-@pytest.mark.parametrize("longest", [1, 60, 20_000, 200_000])
+@pytest.mark.parametrize("longest", [pytest.param(1, marks=exhaustive), 60, 20_000, 200_000])
 def test_the_same_is_understood_however_it_is_cut(longest: int) -> None:
     landed = 0
     for seed in range(2 if longest == 1 else 20):
