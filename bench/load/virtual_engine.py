@@ -306,7 +306,7 @@ class VirtualEngine:
     def reserve_by(self, reserve: RunReserve) -> None:
         """Have batches leave another time for their runs than the collector's own."""
         for model in self.collector._models.values():
-            model.reserve = reserve
+            model.times.reserve = reserve
 
     def ask(
         self,

@@ -112,7 +112,7 @@ class AccountGate:
         limit, bound, wait_ns = refused
         if model is not None:
             model.turned_away(request.rows)
-            wait_ns = wait_ns or max(model.backlog.answer_ns, model.cycle_ns)
+            wait_ns = wait_ns or max(model.backlog.answer_ns, model.times.cycle_ns)
         wait_s = max(-(-wait_ns // SECOND_NS), 1)
         self._counters.add(_COUNTERS[limit])
         text = refusal_text(f"{bound:.15g} {_WORDS[limit]}", wait_s)

@@ -75,7 +75,8 @@ class DeadBatches:
             text = "the worker process died while it ran this request, and so did a second one"
             self._dispatcher.fail(fatal, Status.WORKER_DIED, text, marks[fatal.ref], now_ns)
         death_ns = REPLACED_NS + hung * model.spec.batch_timeout_ns
-        model.run_again(regroup(left, first=first, run_ns=model.cycle_ns, death_ns=death_ns))
+        run_ns = model.times.cycle_ns
+        model.run_again(regroup(left, first=first, run_ns=run_ns, death_ns=death_ns))
         for batch in behind:
             if requests := self._unanswered(batch, now_ns):
                 model.run_again([requests])

@@ -145,7 +145,7 @@ class Dispatcher:
         queues, most_ns = model.queues, model.spec.max_queue_wait_ns
         if most_ns:
             model.since_ns, stands = standing(model.since_ns, queues.rows, now_ns)
-            most_ns = max(most_ns, least_bound_ns(model.cycle_ns)) if stands else 0
+            most_ns = max(most_ns, least_bound_ns(model.times.cycle_ns)) if stands else 0
         if not model.roster.ready:
             model.health.publish_awaited(awaited=bool(queues.rows or model.retries))
         least_rows, account = 0, queues.word
@@ -270,7 +270,7 @@ class Dispatcher:
             # If more waits than one batch takes, a request that would be answered too late must
             # not take a place in it.
             # Of a model in steps, a client may want the parts that come in time.
-            run_ns = 0 if model.spec.places else model.cycle_ns
+            run_ns = 0 if model.spec.places else model.times.cycle_ns
             for request in queues.expire_in(queue, now_ns + run_ns):
                 self._drop_expired(model, request, now_ns)
             if not queue.rows:
@@ -287,7 +287,7 @@ class Dispatcher:
 
     def _decide(self, model: Model, pending: Pending, now_ns: int) -> Reason | Wait:
         """Return the reason to close a batch of a model's waiting requests now, or the wait."""
-        roster = model.roster
+        roster, times = model.roster, model.times
         idle_workers = len(roster.idle)
         if roster.places and pending.retry:
             # One of these may kill the worker.
@@ -301,14 +301,14 @@ class Dispatcher:
             idle_workers,
             takes_next=not idle_workers and model.takes_next,
             next_ns=None if idle_workers else model.next_ns,
-            service_ns=model.service_ns,
-            usual_ns=model.cycle_ns,
+            service_ns=times.service_ns,
+            usual_ns=times.cycle_ns,
             draining=self._segment.draining,
             linger_until_ns=model.lingering.until_ns if lingers else 0,
         )
-        if model.local_remote_times is None or not idle_workers or isinstance(decision, Wait):
+        if times.by_place is None or not idle_workers or isinstance(decision, Wait):
             return decision
-        until_ns = self._hold_until(model, model.local_remote_times, pending, now_ns)
+        until_ns = self._hold_until(model, times.by_place, pending, now_ns)
         return decision if until_ns is None else Wait(until_ns)
 
     def _hold_until(
@@ -405,7 +405,7 @@ class Dispatcher:
         model = worker.model
         self.limits.put(worker.number, now_ns + model.spec.batch_timeout_ns)
         if not model.roster.idle:
-            model.health.arm_stuck(now_ns, model.cycle_ns, model.spec.batch_timeout_ns)
+            model.health.arm_stuck(now_ns, model.times.cycle_ns, model.spec.batch_timeout_ns)
 
     def on_batch_started(self, worker: Worker, now_ns: int) -> None:
         """Record that a worker begins with the first batch that it holds."""
@@ -426,7 +426,7 @@ class Dispatcher:
         if len(worker.batches) == 1:
             self.arm_batch_timeout(worker, now_ns)
         elif not model.roster.idle:
-            model.health.arm_stuck(now_ns, model.cycle_ns, model.spec.batch_timeout_ns)
+            model.health.arm_stuck(now_ns, model.times.cycle_ns, model.spec.batch_timeout_ns)
 
     def on_row_ended(self, worker: Worker, now_ns: int) -> None:
         """Record that a worker of a model in steps has one batch less."""

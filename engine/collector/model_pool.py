@@ -12,11 +12,11 @@ from typing import Final
 
 from ringbatch.engine.collector.agenda import Agenda
 from ringbatch.engine.collector.backlog_words import BacklogWords
+from ringbatch.engine.collector.batch_times import BatchTimes
 from ringbatch.engine.collector.batching import Policy, bounded
 from ringbatch.engine.collector.chain_model import ChainModel
 from ringbatch.engine.collector.grouping import Grouping
 from ringbatch.engine.collector.health import ModelHealth
-from ringbatch.engine.collector.local_or_remote import LocalRemoteTimes, has_both
 from ringbatch.engine.collector.models import InFlight, Model, Roster, Worker
 from ringbatch.engine.collector.queues import Queues
 from ringbatch.shm.chain import reference_in
@@ -250,6 +250,8 @@ def _new_model(
     words, first = segment.words, segment.layout.model(spec.index)
     grouping = Grouping(spec, segment.memory)
     health = ModelHealth(words, first, spec.workers, now_ns)
+    times = BatchTimes()
+    times.adjust(spec)
     kind = Model if spec.chain is None else ChainModel
     return kind(
         spec,
@@ -264,7 +266,7 @@ def _new_model(
         Roster(health, spec.running, spec.places),
         BacklogWords(words, first),
         in_flight,
-        local_remote_times=LocalRemoteTimes() if has_both(spec) else None,
+        times=times,
     )
 
 

@@ -7,18 +7,15 @@ from typing import Final, NamedTuple
 from ringbatch.engine.collector.agenda import Agenda
 from ringbatch.engine.collector.backlog import NOTHING, Backlog, estimate
 from ringbatch.engine.collector.backlog_words import BacklogWords
-from ringbatch.engine.collector.batch_time_average import FAR, SHARE, Departures
+from ringbatch.engine.collector.batch_times import BatchTimes
 from ringbatch.engine.collector.batching import Policy, bounded
 from ringbatch.engine.collector.cost_estimate import costs_ns, full_batch_ns
 from ringbatch.engine.collector.grouping import Grouping
 from ringbatch.engine.collector.health import ModelHealth
 from ringbatch.engine.collector.lingering import Lingering
-from ringbatch.engine.collector.local_or_remote import LocalRemoteTimes, has_both
 from ringbatch.engine.collector.queue import Key
 from ringbatch.engine.collector.queues import Queues
 from ringbatch.engine.collector.retries import RetryQueue
-from ringbatch.engine.collector.run_reserve import RunReserve
-from ringbatch.engine.collector.size_times import SizeTimes
 from ringbatch.engine.ipc.shaping import padded_rows
 from ringbatch.shm.account import MIXED, NOBODY
 from ringbatch.shm.cost_profile import Trial
@@ -271,13 +268,7 @@ class Model:
         roster: its workers, by what they do.
         retries: what runs once more, before anything that has not run yet.
         lingering: whether its clients come back at once, and a batch waits for them.
-        local_remote_times: of its batches; None if it does not have both kinds of workers.
-        size_times: of its batches; None if no worker wants its next batch before the end of one.
-        service_ns: the time that a batch leaves for its run before a deadline; before the first
-            report, what warm-up took.
-        cycle_ns: recent time from dispatch to report; before the first report, the time of warm-up.
-        reserve: gives `service_ns`.
-        departures: of its batches from `cycle_ns`.
+        times: of its batches.
         backlog_words: where frontends read its backlog.
         backlog: as it was published last.
         since_ns: since when its queue has not been empty; 0 if it is, or may be for ever.
@@ -304,12 +295,7 @@ class Model:
     in_flight: InFlight
     retries: RetryQueue = field(default_factory=RetryQueue)
     lingering: Lingering = field(default_factory=Lingering)
-    local_remote_times: LocalRemoteTimes | None = None
-    size_times: SizeTimes | None = None
-    service_ns: int = 0
-    cycle_ns: int = 0
-    reserve: RunReserve = field(default_factory=RunReserve)
-    departures: Departures = field(default_factory=Departures)
+    times: BatchTimes = field(default_factory=BatchTimes)
     backlog: Backlog = NOTHING
     taken_requests: int = 0
     taken_rows: int = 0
@@ -330,8 +316,7 @@ class Model:
         self.most_rows = max(self.most_rows, spec.cap)
         self.policy = bounded(self.policy, spec)
         self.health.set_workers(spec.workers)
-        if has_both(spec) != (self.local_remote_times is not None):
-            self.local_remote_times = LocalRemoteTimes() if has_both(spec) else None
+        self.times.adjust(spec)
         self.roster.adjust(spec.running, spec.places)
 
     def take_in(
@@ -372,9 +357,8 @@ class Model:
             ready *= roster.row_places or roster.places
             idle = min(sum([worker.free_places for worker in roster.idle]), ready)
             size, behind = 1, 0
-        return estimate(
-            rows, size, idle, ready, self.cycle_ns, behind, least_rows, account, most_ns
-        )
+        cycle_ns = self.times.cycle_ns
+        return estimate(rows, size, idle, ready, cycle_ns, behind, least_rows, account, most_ns)
 
     def turned_away(self, rows: int) -> None:
         """Count a request that is refused.
@@ -406,7 +390,7 @@ class Model:
             bool(busy)
             and self.roster.ready == 1
             and not self.retries
-            and 0 < self.cycle_ns <= NEXT_UP_TO_NS
+            and 0 < self.times.cycle_ns <= NEXT_UP_TO_NS
             and (not busy[0].lead_ns or busy[0].next_ns > 0)
         )
 
@@ -416,7 +400,7 @@ class Model:
 
         A lone worker takes none early if its clients come back, and to wait for them pays.
         """
-        if self.size_times is None or self.roster.idle or self.retries:
+        if self.times.by_size is None or self.roster.idle or self.retries:
             return None
         if self.roster.ready == 1 and self.lingering.pays:
             return None
@@ -425,7 +409,7 @@ class Model:
     def take_busy(self) -> Worker:
         """Remove and return the busy worker that the next batch goes to."""
         busy = self.roster.busy
-        if self.size_times is None:
+        if self.times.by_size is None:
             return busy.pop(0)
         worker = min(busy, key=_next_first)
         busy.remove(worker)
@@ -436,47 +420,36 @@ class Model:
 
         Nothing joins requests that run again: one of them may kill the worker.
         """
-        mark = worker.batches[0].mark
+        mark, times = worker.batches[0].mark, self.times
         worker.next_ns = 0
-        if mark.reason is not Reason.RETRY and self.size_times is not None:
+        if mark.reason is not Reason.RETRY and times.by_size is not None:
             rows = padded_rows(mark.rows, self.policy.sizes)
-            took_ns = self.size_times.of(rows) or self.cycle_ns
+            took_ns = times.by_size.of(rows) or times.cycle_ns
             worker.next_ns = worker.began_ns + max(took_ns - worker.lead_ns, 0)
 
     @property
     def wants_next(self) -> bool:
         """True if a next batch pays so much that requests are to wake the collector for it."""
-        return self.cycle_ns >= NEXT_FROM_NS and self.takes_next
+        return self.times.cycle_ns >= NEXT_FROM_NS and self.takes_next
 
     def learn(self, worker: Worker, tried: list[Trial], pace: Pace) -> None:
         """Take a worker's pace, and its warm-up for what batches take until they are measured."""
         worker.lead_ns = pace.lead_ns
-        if pace.lead_ns and self.size_times is None:
-            self.size_times = SizeTimes()
         sizes = sorted({trial.rows for trial in tried})
         if pace.sizes and len(sizes) == pace.sizes:
             self.policy = replace(self.policy, sizes=tuple(sizes))
         costs = costs_ns(tried, self.policy.sizes)
         if costs:
             self.policy = replace(self.policy, costs_ns=costs)
-        self.cycle_ns = self.cycle_ns or full_batch_ns(tried)
-        self.service_ns = self.service_ns or self.cycle_ns
+        self.times.learn(full_batch_ns(tried), pace.lead_ns)
         self.lingering.learn(tried)
 
     def ran(self, worker: Worker, rows: int, cycle_ns: int, now_ns: int) -> None:
         """Record a batch of so many rows that a worker ran, in the time since it began with it."""
-        average_ns, began_ns = self.cycle_ns, worker.began_ns
-        far = cycle_ns > FAR * average_ns or FAR * cycle_ns < average_ns
-        if far or self.departures.doubtful:
-            average_ns = self.departures.followed(average_ns, cycle_ns, began_ns, now_ns)
-        else:
-            average_ns += (cycle_ns - average_ns) // SHARE
-        self.cycle_ns = average_ns
-        self.service_ns = self.reserve.ran(cycle_ns, average_ns, now_ns, self.roster.ready)
-        if (sides := self.local_remote_times) is not None:
-            sides.ran(cycle_ns, began_ns, now_ns, remote=worker.remote)
-        if self.size_times is not None:
-            self.size_times.ran(padded_rows(rows, self.policy.sizes), cycle_ns)
+        times = self.times
+        times.ran(cycle_ns, worker.began_ns, now_ns, self.roster.ready, worker.remote)
+        if times.by_size is not None:
+            times.by_size.ran(padded_rows(rows, self.policy.sizes), cycle_ns)
 
     def waiting(self) -> Iterator[Request]:
         """Yield all waiting requests."""

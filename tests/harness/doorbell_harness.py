@@ -86,7 +86,7 @@ class Site:
         self._worker_bells = [Doorbell(self.words, BELL + 1 + n) for n in range(workers)]
         self.collector = self.new_collector()
         for model in self.collector._models.values():
-            model.cycle_ns = 1
+            model.times.cycle_ns = 1
         self.lanes = [self.new_lane(number) for number in range(lanes)]
         self.workers = [self._new_worker(number) for number in range(workers)]
         self.begun = state != "absent"

@@ -200,9 +200,9 @@ def test_the_time_that_a_row_would_take_counts_places_by_costs() -> None:
         harness.send(2)
     harness.finish()
     (model,) = harness.collector._models.values()
-    assert model.cycle_ns
+    assert model.times.cycle_ns
     assert (model.roster.row_places, model.spec.places) == (1, 8)
-    assert model.expected(8) == estimate(8, 1, 1, 1, model.cycle_ns, 0, 0, NOBODY, 0)
+    assert model.expected(8) == estimate(8, 1, 1, 1, model.times.cycle_ns, 0, 0, NOBODY, 0)
 
 
 def test_a_worker_that_holds_more_than_it_can_has_no_free_place() -> None:

@@ -459,7 +459,7 @@ class Life:
 
     def _note_cycles(self) -> None:
         if self.engine.collector is not None:
-            cycles_ns = [model.cycle_ns for model in self.engine.collector._models.values()]
+            cycles_ns = [model.times.cycle_ns for model in self.engine.collector._models.values()]
             self._longest_cycle_ns = max(self._longest_cycle_ns, *cycles_ns)
 
     def _left(self) -> str:
