@@ -136,6 +136,8 @@ PURE_MODULES = (
     "ringbatch.frontend.grpc.request",
     "ringbatch.frontend.grpc.status",
     "ringbatch.frontend.http.head",
+    "ringbatch.frontend.http.head_framing",
+    "ringbatch.frontend.http.head_meaning",
     "ringbatch.frontend.http.head_reader",
     "ringbatch.frontend.load.slowdown",
     "ringbatch.frontend.load.orca_report",

@@ -19,7 +19,7 @@ from ringbatch.frontend.codec import (
 )
 from ringbatch.frontend.falcon import completion_resources
 from ringbatch.frontend.grpc import answers_in_parts, status
-from ringbatch.frontend.http import content_coding, fallback, head, phases, refusal_pacing
+from ringbatch.frontend.http import content_coding, fallback, head_framing, phases, refusal_pacing
 from ringbatch.frontend.page import subscribers
 from ringbatch.frontend.payloads import log
 from ringbatch.frontend.request import offload
@@ -72,8 +72,8 @@ def _limits() -> Iterator[tuple[str, tuple[Limit, ...]]]:
     yield (
         "Requests over HTTP",
         (
-            Limit("bytes of a request's head", size(head.MAX_HEAD_BYTES), "431"),
-            Limit("lines of a request's head", f"{head.MAX_HEADERS}", "431"),
+            Limit("bytes of a request's head", size(head_framing.MAX_HEAD_BYTES), "431"),
+            Limit("lines of a request's head", f"{head_framing.MAX_HEADERS}", "431"),
             Limit("time of a request's head", f"{phases.HEAD_TIMEOUT_S} s", "408"),
             Limit(
                 "time of a body",

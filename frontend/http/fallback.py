@@ -19,7 +19,7 @@ from uvicorn.server import ServerState
 from ringbatch.frontend.codec.outcome import error_body
 from ringbatch.frontend.codec.request_ids import ID_HEADER
 from ringbatch.frontend.http.asgi import Receive
-from ringbatch.frontend.http.head import HEAD_TOO_LONG, MAX_HEAD_BYTES, MAX_HEADERS
+from ringbatch.frontend.http.head_framing import HEAD_TOO_LONG, MAX_HEAD_BYTES, MAX_HEADERS
 from ringbatch.frontend.http.http10_answers import without_chunks
 from ringbatch.frontend.http.lingering_close import linger
 from ringbatch.frontend.http.phases import BODY_TOO_SLOW, HEAD_TOO_SLOW, Clock, Phase

@@ -23,7 +23,8 @@ from ringbatch.frontend.http.content_coding import (
 )
 from ringbatch.frontend.http.event_answer import EventAnswer
 from ringbatch.frontend.http.fast_lane_states import State
-from ringbatch.frontend.http.head import END, HEAD_TOO_LONG, MAX_HEAD_BYTES, RequestHead, head_size
+from ringbatch.frontend.http.head import RequestHead
+from ringbatch.frontend.http.head_framing import END, HEAD_TOO_LONG, MAX_HEAD_BYTES, head_size
 from ringbatch.frontend.http.lane_connection import NO_HEAD, LaneConnection
 from ringbatch.frontend.http.receiver import Receiver, read_with
 from ringbatch.frontend.http.refusal_pacing import retry_after_s

@@ -6,9 +6,9 @@ a trace, the client's address. So the reader cuts a head in two:
     kept      the request line, and the headers that decide how a request is served
     cut out   headers that ringbatch does not read, and those in `VARYING`
 
-The memory holds the meaning of kept lines, as `ringbatch.frontend.http.head` parsed them once. The
-reader reads the values of `VARYING` each time. It cuts out only whole lines of visible ASCII,
-blanks and tabs. Every other line stays, so that the parser decides about it. Pure.
+The memory holds the meaning of kept lines, as `HeadParser` parsed them once. The reader reads the
+values of `VARYING` each time. It cuts out only whole lines of visible ASCII, blanks and tabs. Every
+other line stays, so that the parser decides about it. Pure.
 """
 
 import re
@@ -17,16 +17,9 @@ from functools import partial
 from typing import Any, Final
 
 from ringbatch.frontend.codec.parse_cache import ParseCache
-from ringbatch.frontend.http.head import (
-    MAX_HEADERS,
-    SERVING,
-    VARYING,
-    Meaning,
-    RequestHead,
-    head_of,
-    head_with,
-    parsed_head,
-)
+from ringbatch.frontend.http.head import VARYING, RequestHead, head_of, head_with
+from ringbatch.frontend.http.head_framing import MAX_HEADERS
+from ringbatch.frontend.http.head_meaning import SERVING, HeadParser, Meaning
 from ringbatch.frontend.security.accounts import FORWARDED, UNKNOWN_PEER, Accounts, Peer
 from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.frontend.security.cors import SharedWith
@@ -64,12 +57,16 @@ class HeadReader:
         accounts: Accounts | None = None,
     ) -> None:
         self._max_request_bytes = max_request_bytes
-        self._compress_answers = compress_answers
-        self._keys = keys
         self._accounts = accounts or Accounts(on=False)
-        self._origins = origins or Origins(())
-        self._shared_with = SharedWith(cors_origins)
-        self._split = _cutter(self._origins.header_names).split
+        origins = origins or Origins(())
+        self._parser = HeadParser(
+            keys,
+            origins,
+            SharedWith(cors_origins),
+            self._accounts,
+            compress_answers=compress_answers,
+        )
+        self._split = _cutter(origins.header_names).split
         self._known: ParseCache[bytes, Meaning] = ParseCache(_REMEMBERED)
 
     def forget(self) -> None:
@@ -105,16 +102,10 @@ class HeadReader:
     def _parse(
         self, text: bytes, kept: bytes, values: Mapping[bytes, bytes] | None, peer: Peer
     ) -> RequestHead | None:
-        headers, meaning = parsed_head(
-            text,
-            self._compress_answers,
-            self._keys,
-            self._origins,
-            self._shared_with,
-            self._accounts,
-        )
-        if meaning is None:
+        parsed = self._parser.parse(text)
+        if parsed is None:
             return None
+        headers, meaning = parsed
         if (
             values is not None
             # A varying header in a kept line would count beside those of the next head.

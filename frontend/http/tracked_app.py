@@ -29,7 +29,7 @@ from ringbatch.frontend.http.fallback import (
     WRITE,
     Exchanges,
 )
-from ringbatch.frontend.http.head import only
+from ringbatch.frontend.http.head_meaning import only
 from ringbatch.frontend.http.parts_timing import TIMING, PartsTiming
 from ringbatch.frontend.load.orca_report import ASK_HEADER as LOAD_ASK_HEADER
 from ringbatch.frontend.load.orca_report import HEADER as LOAD_HEADER

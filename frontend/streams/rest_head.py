@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote
 
-from ringbatch.frontend.http.head import HEAD_TOO_LONG, MAX_HEAD_BYTES, MAX_HEADERS
+from ringbatch.frontend.http.head_framing import HEAD_TOO_LONG, MAX_HEAD_BYTES, MAX_HEADERS
 from ringbatch.frontend.http2.header_rules import Fields, Http2RequestHead
 
 LIST_BYTES: Final = MAX_HEAD_BYTES

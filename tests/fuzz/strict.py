@@ -11,7 +11,8 @@ from typing import Any, Final, NamedTuple
 
 import h11
 
-from ringbatch.frontend.http.head import END, RequestHead
+from ringbatch.frontend.http.head import RequestHead
+from ringbatch.frontend.http.head_framing import END
 from ringbatch.frontend.http.head_reader import HeadReader
 
 _DIGITS: Final = re.compile(rb"[0-9]")

@@ -51,7 +51,7 @@ READ_BY: Final = {
     "http/content_coding.py": ("gzip", "deflate", "http/1.1 gzip", "http/2 gzip", "grpc deflate"),
     "http/fallback.py": ("http/1.1 chunks", "http/1.1 pipelined", "http/1.1 upgrade"),
     "http/fast_lane.py": ("http/1.1 length", "http/1.1 pipelined"),
-    "http/head.py": ("head", "http/1.1 pipelined"),
+    "http/head_meaning.py": ("head", "http/1.1 pipelined"),
     "http/receiver.py": ("http/1.1 length",),
     "http2/bodies.py": ("http/2 data", "grpc data"),
     "http2/connection.py": ("http/2 data", "http/2 requests", "http/2 control"),

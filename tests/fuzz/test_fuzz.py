@@ -38,7 +38,7 @@ from ringbatch.engine.runtimes.upstreams import choice as upstream_choice
 from ringbatch.engine.runtimes.upstreams import connection as upstream
 from ringbatch.engine.runtimes.upstreams import runtime as http
 from ringbatch.frontend.falcon import exchange
-from ringbatch.frontend.http import fallback, head
+from ringbatch.frontend.http import fallback, head, head_meaning
 from ringbatch.frontend.http.fallback import FallbackProtocol
 from ringbatch.frontend.http.fast_lane import FastLane
 from ringbatch.frontend.http2.outgoing import Outgoing
@@ -243,7 +243,7 @@ def caught(monkeypatch: pytest.MonkeyPatch) -> Caught:
 
 
 def test_a_fast_lane_that_overlooks_a_header_is_caught(caught: Caught) -> None:
-    words = caught(head, "_NEVER", frozenset[bytes](), [request(b"Expect: 100-continue")])
+    words = caught(head_meaning, "_NEVER", frozenset[bytes](), [request(b"Expect: 100-continue")])
     assert "past the fast lane" in words
 
 

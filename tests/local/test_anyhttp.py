@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from http_harness import ESCAPED, UNREAD, WAITS, Connection, request, scenario
 
-from ringbatch.frontend.http.head import MAX_HEAD_BYTES, MAX_HEADERS
+from ringbatch.frontend.http.head_framing import MAX_HEAD_BYTES, MAX_HEADERS
 from ringbatch.frontend.http.phases import BODY_TIMEOUT_S, Phase
 
 CHUNKED = request(b"", b"Transfer-Encoding: chunked").replace(b"Content-Length: 0\r\n", b"")

@@ -8,7 +8,7 @@ import pytest
 from http_harness import ESCAPED, WAITS, Connection, request, response, scenario, until
 
 from ringbatch.frontend.http.fallback import FallbackProtocol
-from ringbatch.frontend.http.head import MAX_HEAD_BYTES
+from ringbatch.frontend.http.head_framing import MAX_HEAD_BYTES
 from ringbatch.shm.tallies import Protocol
 
 TRICKLED_CPU_S = 1.0

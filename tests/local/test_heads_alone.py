@@ -14,7 +14,7 @@ from http_harness import ESCAPED, Connection, request, scenario
 from segment_fixture import local_segment, spec
 
 from ringbatch.frontend.falcon.app import create_app
-from ringbatch.frontend.http.head import HEAD_TOO_LONG, MAX_HEAD_BYTES
+from ringbatch.frontend.http.head_framing import HEAD_TOO_LONG, MAX_HEAD_BYTES
 from ringbatch.frontend.request.gateway import Gateway
 from ringbatch.frontend.request.service import Service
 from ringbatch.shm.lane import Lane

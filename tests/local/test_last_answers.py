@@ -22,7 +22,7 @@ from serve.secure import Authority
 from ringbatch.frontend.http import lingering_close
 from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http.fallback import FallbackProtocol
-from ringbatch.frontend.http.head import MAX_HEAD_BYTES
+from ringbatch.frontend.http.head_framing import MAX_HEAD_BYTES
 from ringbatch.frontend.http.phases import LIMITS, Phase
 
 MANY: Final = 1 << 24

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.frontend.http.head import MAX_HEADERS, RequestHead
+from ringbatch.frontend.http.head import RequestHead
+from ringbatch.frontend.http.head_framing import MAX_HEADERS
 from ringbatch.frontend.http.head_reader import HeadReader
 
 LIMIT = 1000

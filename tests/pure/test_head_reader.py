@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.frontend.http import head_reader
-from ringbatch.frontend.http.head import MAX_HEADERS, SERVING, VARYING, RequestHead, parsed_head
+from ringbatch.frontend.http.head import VARYING, RequestHead
+from ringbatch.frontend.http.head_framing import MAX_HEADERS
+from ringbatch.frontend.http.head_meaning import SERVING, HeadParser
 from ringbatch.frontend.http.head_reader import HeadReader
 from ringbatch.frontend.v1.forwarded import Origins
 from ringbatch.shm.model_spec import Forward, ModelSpec
@@ -30,11 +31,12 @@ def parses() -> Iterator[list[bytes]]:
     """Yield the heads that are parsed during the block, rather than remembered."""
     found: list[bytes] = []
 
-    def counted(text: bytes, *rest: object) -> object:
+    def counted(parser: HeadParser, text: bytes) -> object:
         found.append(text)
-        return parsed_head(text, *rest)  # type: ignore[arg-type]
+        return parse(parser, text)
 
-    with patch.object(head_reader, "parsed_head", counted):
+    parse = HeadParser.parse
+    with patch.object(HeadParser, "parse", counted):
         yield found
 
 
