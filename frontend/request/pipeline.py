@@ -9,7 +9,7 @@ there, in `ringbatch.frontend.request.task`.
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from ringbatch.frontend.codec.asked_events import EventsAsked
 from ringbatch.frontend.codec.limit_messages import (
@@ -51,6 +51,23 @@ F = TypeVar("F")
 A = TypeVar("A")
 _MODEL_TABLE: Final = HeaderWords.MODEL_TABLE
 _EVER_NS: Final = 1 << 62
+
+
+class _Accepted(NamedTuple, Generic[A]):
+    """Request for parts that was read, and whose model takes requests.
+
+    Attributes:
+        model, rendering, accepted_ns, deadline_ns, tally, account: as in `InflightRequest`.
+        now_ns: the time.
+    """
+
+    model: ServedModel
+    rendering: Rendering[A]
+    now_ns: int
+    accepted_ns: int
+    deadline_ns: int
+    tally: Tally
+    account: int
 
 
 class Pipeline:
@@ -96,14 +113,14 @@ class Pipeline:
             codec: of its protocol.
             name, body, framing: of the request, as `Codec.read` has them.
             reply: called once, unless the call is abandoned first.
-            timeout_ns: how long the client waits, where that is less than the model's own limit;
-                0 where it does not say; below 0 where it waits no more.
+            timeout_ns: how long the client waits, if the model's own limit is not shorter; 0 if it
+                does not say; below 0 if it no longer waits.
             account: its account word in a frontend, see `ringbatch.shm.account`.
             begun_ns: when the request was accepted, if that was earlier.
-            in_parts: where the client wants parts; a model that has none answers by `reply`.
+            in_parts: given if the client wants parts; a model without parts answers by `reply`.
 
         Returns:
-            The call that is on its way; None where `reply` was called already.
+            The call that is on its way; None if `reply` was called already.
 
         Raises:
             EventsAsked: the client wants parts, as its body says; nothing has happened yet.
@@ -129,15 +146,8 @@ class Pipeline:
             # Usual are an account without a limit, and a body that asks for no class.
             word = word_for_slot(account, level) if level or account > MAX_WORD else account
             if in_parts is not None and model.spec.in_parts and parts:
-                times = now_ns, accepted_ns, deadline_ns
-                start_one = partial(self._start_in_parts, model, rendering, times, tally, word)
-                several = in_parts.several
-                if several is None or len(parts) == 1:
-                    return start_one(reply, in_parts, parts)
-                self._expect_room(model, parts)
-                group = PartsGroup(several, in_parts, rendering, reply)
-                group.start(parts, start_one)
-                return group
+                own = _Accepted(model, rendering, now_ns, accepted_ns, deadline_ns, tally, word)
+                return self._start_for_parts(own, reply, in_parts, parts)
             task = InflightRequest(model, rendering, reply, accepted_ns, deadline_ns, tally, word)
             if parts:
                 if model.texts is not None:
@@ -173,9 +183,7 @@ class Pipeline:
             self.engine.outcomes.record(tally, 200, accepted_ns, account=account)
             reply(answer)
             return None
-        meant = codec.meant(name, body, framing)
-        tallies = models.tallies.nobody if meant is None else meant.tallies
-        code, tally = status_of(error), tallies[codec.protocol]
+        code, tally = status_of(error), self._tally(codec, name, body, framing)
         self.engine.outcomes.record(tally, code, accepted_ns, account=word, deadline_ns=deadline_ns)
         if rendering is None:
             reply(codec.refusal(name, error))
@@ -183,13 +191,32 @@ class Pipeline:
             reply(rendering.render_error(error, ""))
         return None
 
+    def _tally(self, codec: Codec[B, F, A], name: str, body: B, framing: F) -> Tally:
+        """Return the tally that counts a request whose reading has failed."""
+        meant = codec.meant(name, body, framing)
+        tallies = self._models.tallies.nobody if meant is None else meant.tallies
+        return tallies[codec.protocol]
+
+    def _start_for_parts(
+        self, own: _Accepted[A], reply: Callable[[A], None], in_parts: InParts[A], parts: Parts
+    ) -> RequestHandle:
+        """Send a client's request for parts on its way, which may be several for the engine.
+
+        Raises:
+            RequestError: as `_expect_room` and `_start_in_parts`.
+        """
+        start_one = partial(self._start_in_parts, own)
+        several = in_parts.several
+        if several is None or len(parts) == 1:
+            return start_one(reply, in_parts, parts)
+        self._expect_room(own.model, parts)
+        group = PartsGroup(several, in_parts, own.rendering, reply)
+        group.start(parts, start_one)
+        return group
+
     def _start_in_parts(
         self,
-        model: ServedModel,
-        rendering: Rendering[A],
-        times: tuple[int, int, int],
-        tally: Tally,
-        account: int,
+        own: _Accepted[A],
         reply: Callable[[A], None],
         in_parts: InParts[A],
         parts: Sequence[SlotPart],
@@ -197,11 +224,10 @@ class Pipeline:
         """Send a request for parts on its way; raises as `_expect_time` and `RequestInParts`.
 
         Args:
-            model, rendering, tally, account, reply, in_parts: as for `RequestInParts`.
-            times: now, when it was accepted, and its deadline.
+            own, reply, in_parts: of the request.
             parts: the one part for a slot.
         """
-        now_ns, accepted_ns, deadline_ns = times
+        model, rendering, now_ns, accepted_ns, deadline_ns, tally, account = own
         make = ResumableRequest if model.spec.resumes else RequestInParts
         task = make(model, rendering, reply, accepted_ns, deadline_ns, tally, account, in_parts)
         self._expect_time(task, now_ns)
@@ -246,9 +272,7 @@ class Pipeline:
             )
 
         def gone() -> None:
-            meant = codec.meant(name, body, framing)
-            tallies = self._models.tallies.nobody if meant is None else meant.tallies
-            tally = tallies[codec.protocol]
+            tally = self._tally(codec, name, body, framing)
             self.engine.outcomes.record(tally, CLIENT_GONE, accepted_ns, account=account)
 
         def refuse(error: RequestError) -> Read[A]:
