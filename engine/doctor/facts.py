@@ -29,7 +29,7 @@ class SharedMemory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class HardLimits:
     """Hard limits of this process (ulimit -H), and the soft one of core dumps."""
 
     open_files: int | None
@@ -38,7 +38,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
+class CgroupLimit:
     """Limit of a control group for one resource, and the rest of it.
 
     Attributes:
@@ -64,9 +64,9 @@ class ControlGroup:
         throttled: the share of periods in which the quota stopped the group, so far.
     """
 
-    memory: Room | None = None
-    memory_high: Room | None = None
-    tasks: Room | None = None
+    memory: CgroupLimit | None = None
+    memory_high: CgroupLimit | None = None
+    tasks: CgroupLimit | None = None
     cpus: float | None = None
     throttled: float | None = None
 
@@ -110,7 +110,7 @@ class HugePages:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Clock:
+class ClockSource:
     """The kernel's clock source, empty if it is not shown; and what one look at it takes."""
 
     source: str
@@ -383,12 +383,12 @@ class Facts:
 
     shared_memory: SharedMemory | None = None
     login: Login | None = None
-    limits: Limits | None = None
+    limits: HardLimits | None = None
     group: ControlGroup | None = None
     processors: Processors | None = None
     memory: Memory | None = None
     huge_pages: HugePages | None = None
-    clock: Clock | None = None
+    clock: ClockSource | None = None
     kernel: Kernel | None = None
     features: Features | None = None
     doors: tuple[Door, ...] | None = None

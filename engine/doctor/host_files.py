@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Final
 
 from ringbatch.engine.doctor.facts import (
-    Clock,
+    CgroupLimit,
+    ClockSource,
     ControlGroup,
+    HardLimits,
     HugePages,
     Kernel,
-    Limits,
     Memory,
     Processors,
-    Room,
     SharedMemory,
 )
 from ringbatch.engine.process import placement
@@ -85,8 +85,8 @@ class HostFiles:
         memory_v1 = self._folders(membership, "memory")
         return ControlGroup(
             memory=_tightest(
-                *_rooms(unified, "memory.max", "memory.current", cached="inactive_file"),
-                *_rooms(
+                *_limits_of(unified, "memory.max", "memory.current", cached="inactive_file"),
+                *_limits_of(
                     memory_v1,
                     "memory.limit_in_bytes",
                     "memory.usage_in_bytes",
@@ -94,11 +94,11 @@ class HostFiles:
                 ),
             ),
             memory_high=_tightest(
-                *_rooms(unified, "memory.high", "memory.current", cached="inactive_file")
+                *_limits_of(unified, "memory.high", "memory.current", cached="inactive_file")
             ),
             tasks=_tightest(
-                *_rooms(unified, "pids.max", "pids.current"),
-                *_rooms(self._folders(membership, "pids"), "pids.max", "pids.current"),
+                *_limits_of(unified, "pids.max", "pids.current"),
+                *_limits_of(self._folders(membership, "pids"), "pids.max", "pids.current"),
             ),
             cpus=min((quota for quota in quotas if quota is not None), default=None),
             throttled=_throttled([*unified, *legacy]),
@@ -145,12 +145,12 @@ class HostFiles:
             return None
         return HugePages(enabled=enabled[1], defrag=defrag[1] if defrag else "")
 
-    def clock(self) -> Clock:
+    def clock(self) -> ClockSource:
         """Return the clock source, and the time to read it."""
         folder = self._sys / "devices/system/clocksource/clocksource0"
         # A look that is interrupted takes longer, never less.
         read_ns = min(_ns_of_a_look() for _ in range(_CLOCK_ROUNDS))
-        return Clock(source=_line(folder / "current_clocksource"), read_ns=read_ns)
+        return ClockSource(source=_line(folder / "current_clocksource"), read_ns=read_ns)
 
     def kernel(self) -> Kernel:
         """Return the kernel's settings."""
@@ -241,13 +241,13 @@ def _ns_of_a_look() -> float:
     return (time.perf_counter_ns() - began_ns) / _CLOCK_LOOKS
 
 
-def limits() -> Limits:
+def limits() -> HardLimits:
     """Return the resource limits of this process.
 
     The limit of a user's processes is left out for root, whom it does not bind.
     """
     processes = _finite(resource.getrlimit(resource.RLIMIT_NPROC)[1])
-    return Limits(
+    return HardLimits(
         open_files=_finite(resource.getrlimit(resource.RLIMIT_NOFILE)[1]),
         processes=processes if os.getuid() else None,
         core_bytes=_finite(resource.getrlimit(resource.RLIMIT_CORE)[0]),
@@ -258,7 +258,9 @@ def _finite(limit: int) -> int | None:
     return None if limit == resource.RLIM_INFINITY else limit
 
 
-def _rooms(folders: list[Path], limit: str, used: str, cached: str = "") -> Iterator[Room]:
+def _limits_of(
+    folders: list[Path], limit: str, used: str, cached: str = ""
+) -> Iterator[CgroupLimit]:
     """Yield the rest of each folder's limit; `cached` names memory that is freed on demand."""
     for folder in folders:
         most, now = _number(_line(folder / limit)), _number(_line(folder / used))
@@ -266,11 +268,12 @@ def _rooms(folders: list[Path], limit: str, used: str, cached: str = "") -> Iter
             continue
         stat = dict(line.split()[:2] for line in text_of(folder / "memory.stat").splitlines())
         freed = int(stat.get(cached, 0))
-        yield Room(limit=most, left=max(most - max((now or 0) - freed, 0), 0), group=str(folder))
+        left = max(most - max((now or 0) - freed, 0), 0)
+        yield CgroupLimit(limit=most, left=left, group=str(folder))
 
 
-def _tightest(*rooms: Room) -> Room | None:
-    return min(rooms, key=lambda room: room.left, default=None)
+def _tightest(*limits: CgroupLimit) -> CgroupLimit | None:
+    return min(limits, key=lambda limit: limit.left, default=None)
 
 
 def _throttled(folders: list[Path]) -> float | None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ringbatch.engine.doctor.case import PROCESS_BYTES, Case, Topic
-from ringbatch.engine.doctor.facts import Room
+from ringbatch.engine.doctor.facts import CgroupLimit
 from ringbatch.engine.doctor.findings import Finding, sized
 
 _SEGMENT: Final = Topic(
@@ -135,15 +135,15 @@ def memory(case: Case) -> Iterator[Finding]:
         )
 
 
-def _within(room: Room, segment_bytes: int, memory_bytes: int, wants: str) -> Finding:
+def _within(limit: CgroupLimit, segment_bytes: int, memory_bytes: int, wants: str) -> Finding:
     found = (
-        f"{sized(room.left)} are left of the {sized(room.limit)} of control group {room.group}; "
+        f"{sized(limit.left)} are left of the {sized(limit.limit)} of control group {limit.group}; "
         f"{wants}"
     )
     do = "raise MemoryMax= of the unit, or the container's memory limit"
-    if room.left < segment_bytes:
+    if limit.left < segment_bytes:
         return _MEMORY.error(found, do, "not even the segment fits: the start will be ended")
-    if room.left < memory_bytes:
+    if limit.left < memory_bytes:
         return _MEMORY.warning(found, do)
     return _MEMORY.ok(found)
 

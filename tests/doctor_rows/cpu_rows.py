@@ -5,9 +5,11 @@ from typing import Final
 
 from doctor_rows.hosts import ERROR, FOUR, NOTE, OK, TRIPS, TWO_NODES, WARNING, config, row
 from ringbatch.engine.doctor import cpu_checks
-from ringbatch.engine.doctor.facts import Clock, ControlGroup
+from ringbatch.engine.doctor.facts import ClockSource, ControlGroup
 from ringbatch.engine.process.cpu_plan import Host
 
+HPET: Final = ClockSource(source="hpet", read_ns=90)
+SLOW: Final = ClockSource(source="tsc", read_ns=900)
 CPU_ROWS: Final = (
     row(cpu_checks.cpus, NOTE, "cannot be known", "another user", processors=None),
     row(
@@ -151,8 +153,8 @@ CPU_ROWS: Final = (
     ),
     row(cpu_checks.clock, NOTE, "cannot be known", "another user", clock=None),
     row(cpu_checks.clock, OK, "a look takes 50 ns, clock source tsc"),
-    row(cpu_checks.clock, WARNING, "hpet", "choose tsc", clock=Clock(source="hpet", read_ns=90)),
-    row(cpu_checks.clock, WARNING, "900 ns", "choose tsc", clock=Clock(source="tsc", read_ns=900)),
+    row(cpu_checks.clock, WARNING, "hpet", "choose tsc", clock=HPET),
+    row(cpu_checks.clock, WARNING, "900 ns", "choose tsc", clock=SLOW),
     row(cpu_checks.wake_ups, NOTE, "cannot be known", "another user", wake_ups=None),
     row(cpu_checks.wake_ups, OK, "take 40 µs (median of 900), one in a hundred 90 µs"),
     row(

@@ -9,21 +9,21 @@ from ringbatch.engine.config.settings import Config, ModelConfig, ServerConfig
 from ringbatch.engine.doctor.case import Case, Check
 from ringbatch.engine.doctor.facts import (
     Board,
-    Clock,
+    CgroupLimit,
+    ClockSource,
     ControlGroup,
     Door,
     Engines,
     Facts,
     Features,
+    HardLimits,
     HugePages,
     Kernel,
-    Limits,
     Login,
     Memory,
     Nvidia,
     Package,
     Processors,
-    Room,
     RunningEngine,
     SharedMemory,
     Software,
@@ -41,7 +41,7 @@ SHM: Final = SharedMemory(
 )
 LOGIN: Final = Login(user="ringbatch", system=True, removes=True, lingers=False)
 USER: Final = replace(LOGIN, user="ada", system=False)
-LIMITS: Final = Limits(open_files=65536, processes=None, core_bytes=0)
+LIMITS: Final = HardLimits(open_files=65536, processes=None, core_bytes=0)
 FOUR: Final = Processors(
     host=Host((0, 1, 2, 3), {0: (0, 1, 2, 3)}, 4),
     online=4,
@@ -83,7 +83,7 @@ WELL: Final = Facts(
     processors=FOUR,
     memory=Memory(available_bytes=16 * GIB, swap_used_bytes=0, overcommit=0),
     huge_pages=HugePages(enabled="madvise", defrag="madvise"),
-    clock=Clock(source="tsc", read_ns=50),
+    clock=ClockSource(source="tsc", read_ns=50),
     kernel=KERNEL,
     features=Features(),
     doors=(Door(key="port", host="127.0.0.1", port=8080),),
@@ -150,8 +150,8 @@ ENGINE: Final = RunningEngine(
 GROUP: Final = "/sys/fs/cgroup/a"
 
 
-def room(limit: int, left: int) -> Room:
-    return Room(limit=limit, left=left, group=GROUP)
+def room(limit: int, left: int) -> CgroupLimit:
+    return CgroupLimit(limit=limit, left=left, group=GROUP)
 
 
 TAKEN: Final = Door(

@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from ringbatch.engine.config.settings import Config, ModelConfig, ServerConfig
-from ringbatch.engine.doctor.facts import ControlGroup, HugePages, Login, Memory, Room
+from ringbatch.engine.doctor.facts import CgroupLimit, ControlGroup, HugePages, Login, Memory
 from ringbatch.engine.doctor.host_files import HostFiles
 from ringbatch.engine.doctor.logins import login
 from ringbatch.engine.doctor.needs import needs
@@ -68,9 +68,9 @@ def test_the_tightest_of_a_unified_group_and_all_above_it_counts(tmp_path: Path)
     )
     where = str(tmp_path / group)
     assert files.control_group() == ControlGroup(
-        memory=Room(limit=1000, left=400, group=where),
-        memory_high=Room(limit=700, left=100, group=where),
-        tasks=Room(limit=50, left=30, group=where),
+        memory=CgroupLimit(limit=1000, left=400, group=where),
+        memory_high=CgroupLimit(limit=700, left=100, group=where),
+        tasks=CgroupLimit(limit=50, left=30, group=where),
         cpus=1.5,
         throttled=0.25,
     )
@@ -94,8 +94,8 @@ def test_groups_of_the_first_version_are_read_too(tmp_path: Path) -> None:
         },
     )
     assert files.control_group() == ControlGroup(
-        memory=Room(limit=2000, left=100, group=str(tmp_path / own)),
-        tasks=Room(limit=9, left=0, group=str(tmp_path / "sys/fs/cgroup/pids/p")),
+        memory=CgroupLimit(limit=2000, left=100, group=str(tmp_path / own)),
+        tasks=CgroupLimit(limit=9, left=0, group=str(tmp_path / "sys/fs/cgroup/pids/p")),
         cpus=0.5,
     )
 
