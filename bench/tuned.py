@@ -34,7 +34,7 @@ from report.record import Report, machine
 from report.rounds import number, ratios, run_rounds, table
 
 from ringbatch.bench.command.settings import Settings
-from ringbatch.bench.command.tune import FIRST_LEVEL, Throughput, Wish, ask_for_all, measured
+from ringbatch.bench.command.tune import FIRST_LEVEL, Goal, Throughput, ask_for_all, measured
 from ringbatch.bench.load.child import GeneratorDied
 from ringbatch.bench.report.slo import Slo
 from ringbatch.bench.served.failures import CannotMeasure
@@ -161,7 +161,7 @@ MADE: Final[Mapping[str, Callable[[Path], Subject]]] = {
 }
 
 
-def wish_for(name: str, folder: Path, options: argparse.Namespace) -> Wish:
+def goal_for(name: str, folder: Path, options: argparse.Namespace) -> Goal:
     """Return the task that the command would get.
 
     Raises:
@@ -175,7 +175,7 @@ def wish_for(name: str, folder: Path, options: argparse.Namespace) -> Wish:
         request.write_text(subject.request)
     settings = Settings(model=name, config=config, request=request, even_if_busy=True)
     present = present_in(config, name)
-    return Wish(config, settings, Slo(), options.budget_s, options.keep, present, options.unit_s)
+    return Goal(config, settings, Slo(), options.budget_s, options.keep, present, options.unit_s)
 
 
 def grid(choices: Mapping[str, Sequence[Values]]) -> Iterator[Candidate]:
@@ -184,13 +184,13 @@ def grid(choices: Mapping[str, Sequence[Values]]) -> Iterator[Candidate]:
         yield dict(zip(choices, chosen, strict=True))
 
 
-def screened(wish: Wish, candidates: Iterable[Candidate], effort: int) -> Iterator[Screened]:
+def screened(goal: Goal, candidates: Iterable[Candidate], effort: int) -> Iterator[Screened]:
     """Yield each combination with its requests/s; 0 if it cannot be measured."""
     # As the search does: what is tried is like the settings as they are.
-    first = rate(wish, {}, effort).connections
+    first = rate(goal, {}, effort).connections
     for candidate in candidates:
         try:
-            yield Screened(candidate, rate(wish, candidate, effort, first).rate_per_s)
+            yield Screened(candidate, rate(goal, candidate, effort, first).rate_per_s)
         except (CannotMeasure, GeneratorDied) as error:
             print(f"  {words_of(candidate)}: {str(error).splitlines()[-1]}", flush=True)
             yield Screened(candidate, 0.0)
@@ -211,14 +211,14 @@ class Grid:
 
 def measured_grid(
     name: str,
-    wish: Wish,
+    goal: Goal,
     choices: Mapping[str, Sequence[Values]],
     effort: int,
     report: Report,
 ) -> Grid:
     """Measure it."""
     began, found = time.monotonic(), list[Screened]()
-    for one in screened(wish, grid(choices), effort):
+    for one in screened(goal, grid(choices), effort):
         found.append(one)
         report.run(model=name, grid=words_of(one.candidate), screened_per_s=one.rate_per_s)
     return Grid(found, time.monotonic() - began)
@@ -253,9 +253,9 @@ def earlier_grids(file: Path, settings: Mapping[str, Any]) -> dict[str, Grid]:
     return found
 
 
-def rate(wish: Wish, candidate: Candidate, effort: int, first: int = FIRST_LEVEL) -> Throughput:
+def rate(goal: Goal, candidate: Candidate, effort: int, first: int = FIRST_LEVEL) -> Throughput:
     """Return the requests/s with these settings."""
-    return measured(wish, wish.bench.model, Trial(candidate, effort), first)[1]
+    return measured(goal, goal.bench.model, Trial(candidate, effort), first)[1]
 
 
 def words_of(candidate: Candidate) -> str:
@@ -266,26 +266,26 @@ def words_of(candidate: Candidate) -> str:
 
 def tune_and_compare(
     name: str,
-    wish: Wish,
+    goal: Goal,
     options: argparse.Namespace,
     report: Report,
     earlier: Grid | None,
 ) -> Found:
     """Measure one model: the search, the grid, and their choices beside each other."""
-    choices = choices_for(options.cpus, wish.keep)
-    search = Search(choices, wish.present)
+    choices = choices_for(options.cpus, goal.keep)
+    search = Search(choices, goal.present)
     began = time.monotonic()
-    ask_for_all(wish, search)
+    ask_for_all(goal, search)
     tune_s = time.monotonic() - began
     chosen = search.best()[0]
 
-    whole = earlier or measured_grid(name, wish, choices, options.grid_effort, report)
+    whole = earlier or measured_grid(name, goal, choices, options.grid_effort, report)
     best = sorted(whole.screened, key=lambda one: -one.rate_per_s)[: options.finalists]
     entries: dict[str, Candidate] = {AS_IT_IS: {}, TUNED: chosen}
     entries |= {words_of(one.candidate): one.candidate for one in best}
 
     def run(turn: int, entry: str) -> float:
-        found = rate(wish, entries[entry], LONGEST).rate_per_s
+        found = rate(goal, entries[entry], LONGEST).rate_per_s
         settings = words_of(entries[entry])
         report.run(model=name, round=turn, entry=entry, settings=settings, requests_per_s=found)
         return found
@@ -353,11 +353,11 @@ def main() -> int:
     for name in options.models:
         with tempfile.TemporaryDirectory(prefix="bench-tuned-") as made:
             try:
-                wish = wish_for(name, Path(made), options)
+                goal = goal_for(name, Path(made), options)
             except NotHere as why:
                 report.without({name: str(why)})
                 continue
-            all_found[name] = tune_and_compare(name, wish, options, report, earlier.get(name))
+            all_found[name] = tune_and_compare(name, goal, options, report, earlier.get(name))
         report.run(model=name, **asdict(all_found[name]))
     report.print_text(show(all_found))
     for name, found in all_found.items():

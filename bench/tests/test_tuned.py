@@ -10,7 +10,7 @@ from report import record
 from tuned import grid, words_of
 
 from ringbatch.bench.command import tune
-from ringbatch.bench.command.tune import Throughput, Wish
+from ringbatch.bench.command.tune import Goal, Throughput
 from ringbatch.bench.served.failures import CannotMeasure
 from ringbatch.bench.tuning.choices import choices_for, settings_of
 from ringbatch.bench.tuning.search import LONGEST, Trial
@@ -22,7 +22,7 @@ def formula(batch_size: int, workers: int) -> float:
 
 
 def measured(
-    wish: Wish, model: str | None, trial: Trial, first: int = 16
+    goal: Goal, model: str | None, trial: Trial, first: int = 16
 ) -> tuple[str, Throughput]:
     chosen = settings_of(trial.candidate)
     if chosen.get("policy") == "fixed":
@@ -61,7 +61,7 @@ def test_a_search_that_finds_the_best_meets_its_limit(
 def test_a_search_that_finds_nothing_misses_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(tuned, "ask_for_all", lambda wish, search: "null")
+    monkeypatch.setattr(tuned, "ask_for_all", lambda goal, search: "null")
     status, limits = run(monkeypatch, tmp_path, "--keep", "frontends")
     assert status == 1
     assert limits == [pytest.approx(0.375)]

@@ -317,7 +317,7 @@ def _add_serve(
     parser.add_argument(
         "model",
         nargs="*",
-        action=engine_arguments.Models,
+        action=engine_arguments.ModelsAction,
         metavar="MODEL",
         help="a model file, such as model.py or model.onnx, or addresses of model servers "
         f"({without})",

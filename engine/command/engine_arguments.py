@@ -10,7 +10,7 @@ _MOST_S: Final = 1_000_000
 """Eleven days. Python and the kernel refuse to wait for much longer."""
 
 
-class Models(argparse.Action):
+class ModelsAction(argparse.Action):
     """Argparse action for MODEL: accepts one file or address, or several addresses."""
 
     def __call__(

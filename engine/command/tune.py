@@ -81,7 +81,7 @@ def main(arguments: argparse.Namespace) -> int:
         StartupError: there is no figure, and why.
     """
     from ringbatch.bench.command.settings import Protocol, Settings
-    from ringbatch.bench.command.tune import Wish, limits_of, tune
+    from ringbatch.bench.command.tune import Goal, limits_of, tune
 
     settings = Settings(
         model=arguments.model,
@@ -95,7 +95,7 @@ def main(arguments: argparse.Namespace) -> int:
     limits = limits_in(arguments)
     slo = limits_of(arguments.p99_ms, **limits)
     return tune(
-        Wish(
+        Goal(
             config=arguments.config,
             bench=settings,
             slo=slo,

@@ -15,8 +15,8 @@ from tiers import exhaustive
 
 from ringbatch.bench.command.settings import Settings
 from ringbatch.bench.command.tune import (
+    Goal,
     Throughput,
-    Wish,
     ask_for_all,
     measured,
     result_text,
@@ -344,8 +344,8 @@ def rate_as_it_is(server: MadeUpServer, monkeypatch: pytest.MonkeyPatch) -> floa
     monkeypatch.setattr(f"{module}.started", lambda config, flags: entered(None))
     monkeypatch.setattr(f"{module}.find", lambda served, settings: subject)
     config = Path("ringbatch.toml")
-    wish = Wish(config, Settings(config=config), Slo(), 600, ())
-    return measured(wish, None, Trial({}, 1), 1024)[1].rate_per_s
+    goal = Goal(config, Settings(config=config), Slo(), 600, ())
+    return measured(goal, None, Trial({}, 1), 1024)[1].rate_per_s
 
 
 @pytest.mark.parametrize("batch_s", [0.01, 0.49, 0.52, 1.0, 3.0, 8.0])
@@ -390,7 +390,7 @@ def test_settings_as_they_are_may_miss_the_limit_in_a_later_run(
 ) -> None:
     asked = list[Trial]()
 
-    def made_up(wish: Wish, model: str | None, trial: Trial, first: int) -> tuple[str, Throughput]:
+    def made_up(wish: Goal, model: str | None, trial: Trial, first: int) -> tuple[str, Throughput]:
         missed = not trial.candidate and Trial({}, 1) in asked
         asked.append(trial)
         rate = 0.0 if missed else 1000.0 * int(settings_of(trial.candidate).get("workers", 1))
@@ -398,8 +398,8 @@ def test_settings_as_they_are_may_miss_the_limit_in_a_later_run(
 
     monkeypatch.setattr("ringbatch.bench.command.tune.measured", made_up)
     config, search = Path("ringbatch.toml"), Search(choices_for(2), usual(2))
-    wish = Wish(config, Settings(config=config), Slo(5), 600, ())
-    assert ask_for_all(wish, search) == "m"
+    goal = Goal(config, Settings(config=config), Slo(5), 600, ())
+    assert ask_for_all(goal, search) == "m"
     assert Trial({}, 2) in asked
     assert search.best()[1] > 1
 
@@ -435,7 +435,7 @@ def test_time_is_left_for_the_proof(
 ) -> None:
     now, asked = [0.0], list[Trial]()
 
-    def made_up(wish: Wish, model: str | None, trial: Trial, first: int) -> tuple[str, Throughput]:
+    def made_up(wish: Goal, model: str | None, trial: Trial, first: int) -> tuple[str, Throughput]:
         now[0] += trial_s
         asked.append(trial)
         rate = 1000.0 * int(settings_of(trial.candidate).get("workers", 1))
@@ -444,7 +444,7 @@ def test_time_is_left_for_the_proof(
     monkeypatch.setattr("ringbatch.bench.command.tune.measured", made_up)
     monkeypatch.setattr("ringbatch.bench.command.tune.time.monotonic", lambda: now[0])
     config, search = Path("ringbatch.toml"), Search(choices_for(2), usual(2))
-    ask_for_all(Wish(config, Settings(config=config), Slo(), 400, ()), search)
+    ask_for_all(Goal(config, Settings(config=config), Slo(), 400, ()), search)
     assert now[0] <= 400
     assert bool(search.best()[0]) is proven
     assert [trial.effort for trial in asked].count(2) >= (6 if proven else 1)
@@ -456,14 +456,14 @@ def test_a_model_in_steps_is_tried_without_settings_that_have_no_effect(
 ) -> None:
     asked = list[Trial]()
 
-    def made_up(wish: Wish, model: str | None, trial: Trial, first: int) -> tuple[str, Throughput]:
+    def made_up(wish: Goal, model: str | None, trial: Trial, first: int) -> tuple[str, Throughput]:
         asked.append(trial)
         rate = 10.0 * int(settings_of(trial.candidate).get("max_batch_size", 32))
         return "m", Throughput(rate, 16, "made up", in_steps=in_steps)
 
     monkeypatch.setattr("ringbatch.bench.command.tune.measured", made_up)
     config, search = Path("ringbatch.toml"), Search(choices_for(2), usual(2))
-    ask_for_all(Wish(config, Settings(config=config), Slo(), 600, ()), search)
+    ask_for_all(Goal(config, Settings(config=config), Slo(), 600, ()), search)
     tried = {key for trial in asked for key in settings_of(trial.candidate)}
     assert ("policy" in tried) is not in_steps
     assert "max_batch_size" in tried

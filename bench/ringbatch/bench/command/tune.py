@@ -42,7 +42,7 @@ _LOST_MAX: Final = 0.01
 
 
 @dataclass(frozen=True)
-class Wish:
+class Goal:
     """Goal of a search: the model, the limit and the budget.
 
     Attributes:
@@ -97,7 +97,7 @@ def limits_of(
     return Slo(p99_ms, slo_first_part_ms, slo_gap_ms)
 
 
-def tune(wish: Wish) -> int:
+def tune(goal: Goal) -> int:
     """Find settings, and print them; progress on standard error.
 
     Called in the main thread, as it handles SIGTERM like Ctrl-C.
@@ -110,14 +110,14 @@ def tune(wish: Wish) -> int:
     """
     earlier_handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        expect_readable(wish.bench)
-        quiet(wish.bench)
-        search = Search(choices_for(len(os.sched_getaffinity(0)), wish.keep), wish.present)
-        print_progress(f"this takes {wish.budget_s:.0f} s at most, and one trial more")
-        model = ask_for_all(wish, search)
+        expect_readable(goal.bench)
+        quiet(goal.bench)
+        search = Search(choices_for(len(os.sched_getaffinity(0)), goal.keep), goal.present)
+        print_progress(f"this takes {goal.budget_s:.0f} s at most, and one trial more")
+        model = ask_for_all(goal, search)
     finally:
         signal.signal(signal.SIGTERM, earlier_handler)
-    print(result_text(search, model, wish.slo))
+    print(result_text(search, model, goal.slo))
     return 0
 
 
@@ -212,7 +212,7 @@ def _too_late(slo: Slo, figures: Mapping[str, float], connections: int) -> Throu
     return Throughput(0.0, connections, words, f"; raise {slo.flags} above that, or leave it out")
 
 
-def ask_for_all(wish: Wish, search: Search) -> str:
+def ask_for_all(goal: Goal, search: Search) -> str:
     """Measure what a search asks for until it knows enough or the time is over.
 
     Returns:
@@ -221,11 +221,11 @@ def ask_for_all(wish: Wish, search: Search) -> str:
     Raises:
         CannotMeasure: not even the settings as they are can be measured.
     """
-    began, longest_s, number_of, model = time.monotonic(), 0.0, 0, wish.bench.model
+    began, longest_s, number_of, model = time.monotonic(), 0.0, 0, goal.bench.model
     level = FIRST_LEVEL
     while (trial := search.next()) is not None:
         now = time.monotonic()
-        left_s = wish.budget_s - (now - began)
+        left_s = goal.budget_s - (now - began)
         if model is not None and left_s < longest_s:
             print_progress("the time is over; what was found so far counts")
             break
@@ -235,7 +235,7 @@ def ask_for_all(wish: Wish, search: Search) -> str:
         number_of += 1
         name = _in_words(settings_of(trial.candidate)) or "as it is"
         try:
-            model, found = measured(wish, model, trial, level)
+            model, found = measured(goal, model, trial, level)
         except (CannotMeasure, GeneratorDied) as error:
             if number_of == 1:
                 raise CannotMeasure(str(error)) from None
@@ -248,7 +248,7 @@ def ask_for_all(wish: Wish, search: Search) -> str:
             if found.in_steps and search.leave_out(NOT_IN_STEPS):
                 print_progress(f"the model works in steps: {NOT_IN_STEPS} has no effect on it")
         search.tell(trial, found.rate_per_s)
-        left_s = max(wish.budget_s - (time.monotonic() - began), 0)
+        left_s = max(goal.budget_s - (time.monotonic() - began), 0)
         print_progress(f"trial {number_of}, {left_s:.0f} s left: {name}: {found.words}")
         longest_s = max(longest_s, time.monotonic() - now)
     assert model is not None
@@ -256,12 +256,12 @@ def ask_for_all(wish: Wish, search: Search) -> str:
 
 
 def measured(
-    wish: Wish, model: str | None, trial: Trial, first: int = FIRST_LEVEL
+    goal: Goal, model: str | None, trial: Trial, first: int = FIRST_LEVEL
 ) -> tuple[str, Throughput]:
     """Start the engine with a trial's settings, and ask it.
 
     Args:
-        wish: the task of tuning.
+        goal: the task of tuning.
         model: its name; None where that is not known yet.
         trial: the settings, and for how long.
         first: how many connections are tried first.
@@ -276,10 +276,10 @@ def measured(
     flags = flags_of(trial.candidate)
     if model is not None and settings_of(trial.candidate).keys() - {"frontends"}:
         flags += ["--name", model]
-    warm_up_s = wish.unit_s * _WARM_UP
-    with started(wish.config, flags_for(wish.bench) + flags) as served:
-        subject = find(served, replace(wish.bench, model=model))
-        with subject.fleet(wish.bench.generators) as fleet:
+    warm_up_s = goal.unit_s * _WARM_UP
+    with started(goal.config, flags_for(goal.bench) + flags) as served:
+        subject = find(served, replace(goal.bench, model=model))
+        with subject.fleet(goal.bench.generators) as fleet:
 
             def ask(seconds: float, connections: int, took_s: float) -> Outcome:
                 grace_s = max(_GRACE_S, _PATIENCE * took_s)
@@ -289,8 +289,8 @@ def measured(
             if took_s > warm_up_s:
                 # Its first batches may have taken far longer than all that follow.
                 took_s = _usual_s(ask(warm_up_s, first, took_s))
-            seconds = max(wish.unit_s, _BATCHES * took_s) * trial.effort
-            found = throughput(lambda level: ask(seconds, level, took_s), wish.slo, first)
+            seconds = max(goal.unit_s, _BATCHES * took_s) * trial.effort
+            found = throughput(lambda level: ask(seconds, level, took_s), goal.slo, first)
             return subject.model, replace(found, in_steps=subject.in_steps())
 
 
