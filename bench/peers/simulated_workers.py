@@ -15,7 +15,7 @@ from functools import partial
 from itertools import pairwise
 
 from ringbatch.engine.collector.backlog import estimate
-from ringbatch.engine.supervisor.scaling import Decision, Reading, Rules, Scaler
+from ringbatch.engine.supervisor.scaling import Decision, Measurements, Rules, Scaler
 
 LOOK_S = 0.25
 _NS = 1_000_000_000
@@ -148,7 +148,7 @@ class Simulation:
     def _look(self, now: float) -> None:
         cycle_ns = int(self._cycle_s * _NS)
         backlog = estimate(len(self._queue), self._model.cap, self._idle, self._ready, cycle_ns)
-        reading = Reading(
+        reading = Measurements(
             now_ns=int(now * _NS),
             wait_ns=backlog.answer_ns,
             cycle_ns=cycle_ns,

@@ -9,7 +9,15 @@ from ringbatch.engine.config.limit_messages import batch_timeout, warm_up_limit
 from ringbatch.engine.config.settings import Config, ModelConfig
 from ringbatch.engine.models.ray_place import RayPlace
 from ringbatch.engine.models.runtime_options import RuntimeOptions
-from ringbatch.engine.process.cpu_plan import CpuSet, Host, Misplaced, Plan, Wish, described, plan
+from ringbatch.engine.process.cpu_plan import (
+    CpuRequest,
+    CpuSet,
+    Host,
+    Misplaced,
+    Plan,
+    described,
+    plan,
+)
 from ringbatch.engine.process.role_commands import BatchShape, HeldModel, WarmUp
 from ringbatch.shm.errors import StartupError
 
@@ -28,8 +36,8 @@ def placed(config: Config, host: Host) -> tuple[Plan, str]:
     Raises:
         StartupError: the configuration names CPUs that cannot be used.
     """
-    wishes = [
-        Wish(
+    requests = [
+        CpuRequest(
             f"{model.name}/{index}",
             of_worker(model.cpus, index),
             model.threads,
@@ -42,14 +50,14 @@ def placed(config: Config, host: Host) -> tuple[Plan, str]:
     try:
         found = plan(
             host,
-            wishes,
+            requests,
             auto=server.placement == "auto",
             frontends=server.frontends,
             frontend_cpus=server.frontend_cpus,
         )
     except Misplaced as error:
         raise StartupError(f"the configuration names CPUs {error}") from None
-    return found, described(found, wishes, host)
+    return found, described(found, requests, host)
 
 
 def cpu_set_name(model: ModelConfig, index: int) -> CpuSetName:

@@ -72,9 +72,9 @@ class ModelFile:
         """Descriptors that a worker must inherit to read it; none if there was no file."""
         return (self._fd,) if self._fd >= 0 else ()
 
-    def kept(self) -> "Kept":
+    def kept(self) -> "HeldFile":
         """Return the part of it that a worker needs."""
-        return Kept(self._fd, self._stamp, self._copied)
+        return HeldFile(self._fd, self._stamp, self._copied)
 
     def differs(self) -> bool:
         """Return whether the path has another content by now, or none; it may wait for the disk."""
@@ -94,8 +94,8 @@ class ModelFile:
             os.close(fd)
 
 
-class Kept(NamedTuple):
-    """The same, as a worker has it.
+class HeldFile(NamedTuple):
+    """Content of a model file as a worker holds it: by a descriptor.
 
     Attributes:
         fd: inherited; -1 if there was no file.

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 
-class Reading(NamedTuple):
+class LoadingCode(NamedTuple):
     """Python code that reads a model from a file.
 
     Attributes:
@@ -18,20 +18,20 @@ class Reading(NamedTuple):
     expression: str
 
 
-JOBLIB = Reading("joblib", "joblib.load(FILE)")
-CATBOOST = Reading("catboost", "catboost.CatBoost().load_model(FILE)")
+JOBLIB = LoadingCode("joblib", "joblib.load(FILE)")
+CATBOOST = LoadingCode("catboost", "catboost.CatBoost().load_model(FILE)")
 
 
-def skops(trusted_types: Sequence[str]) -> Reading:
+def skops(trusted_types: Sequence[str]) -> LoadingCode:
     """Return the code that reads a skops file with these trusted types."""
     names = ", ".join(map(_quoted, trusted_types))
-    return Reading("skops.io", f"skops.io.load(FILE, trusted=[{names}])")
+    return LoadingCode("skops.io", f"skops.io.load(FILE, trusted=[{names}])")
 
 
 def refusal(
     path: Path,
     why: str,
-    reading: Reading,
+    reading: LoadingCode,
     *,
     table: bool = False,
     dates: Sequence[str] = (),

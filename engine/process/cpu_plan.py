@@ -41,7 +41,7 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class CpuRequest:
     """Configured CPUs and threads of one worker.
 
     Attributes:
@@ -70,7 +70,7 @@ class Plan:
     """CPUs of all processes.
 
     Attributes:
-        workers: a CPU set for each wish, in order.
+        workers: a CPU set for each request, in order.
         frontends: the CPUs of the frontends and the collector; None is all.
     """
 
@@ -79,13 +79,18 @@ class Plan:
 
 
 def plan(
-    host: Host, wishes: Sequence[Wish], *, auto: bool, frontends: int, frontend_cpus: str | None
+    host: Host,
+    requests: Sequence[CpuRequest],
+    *,
+    auto: bool,
+    frontends: int,
+    frontend_cpus: str | None,
 ) -> Plan:
     """Return the CPUs of each process.
 
     Args:
         host: the host.
-        wishes: one for each worker, in the order of their numbers.
+        requests: one for each worker, in the order of their numbers.
         auto: True to divide the CPUs.
         frontends: the number of frontends.
         frontend_cpus: the CPUs configured for frontends; None to let the plan decide.
@@ -94,27 +99,31 @@ def plan(
         Misplaced: the configuration names CPUs that cannot be used.
     """
     in_front = None if frontend_cpus is None else named(frontend_cpus, host)
-    cpu_sets = [None if wish.cpus is None else named(wish.cpus, host) for wish in wishes]
+    cpu_sets = [None if request.cpus is None else named(request.cpus, host) for request in requests]
     if auto and host.quota >= len(host.cpus) >= _LEAST_TO_DIVIDE:
         if in_front is None:
             in_front = host.cpus[: max(1, min(frontends + 1, len(host.cpus) // 4))]
         left = [cpu for cpu in host.cpus if cpu not in in_front] or list(host.cpus)
         still_open = [
             number
-            for number, wish in enumerate(wishes)
-            if cpu_sets[number] is None and not wish.waits
+            for number, request in enumerate(requests)
+            if cpu_sets[number] is None and not request.waits
         ]
         for number, cpus in zip(still_open, _shared_out(left, host, len(still_open)), strict=True):
             cpu_sets[number] = cpus
         cpu_sets = [
-            in_front if wish.waits and cpu_set is None else cpu_set
-            for wish, cpu_set in zip(wishes, cpu_sets, strict=True)
+            in_front if request.waits and cpu_set is None else cpu_set
+            for request, cpu_set in zip(requests, cpu_sets, strict=True)
         ]
-    busy = [cpu_set for wish, cpu_set in zip(wishes, cpu_sets, strict=True) if not wish.waits]
+    busy = [
+        cpu_set for request, cpu_set in zip(requests, cpu_sets, strict=True) if not request.waits
+    ]
     return Plan(
         tuple(
-            CpuSet(cpu_set, 1 if wish.waits else wish.threads or _threads(cpu_set, busy, host))
-            for wish, cpu_set in zip(wishes, cpu_sets, strict=True)
+            CpuSet(
+                cpu_set, 1 if request.waits else request.threads or _threads(cpu_set, busy, host)
+            )
+            for request, cpu_set in zip(requests, cpu_sets, strict=True)
         ),
         in_front,
     )
@@ -189,13 +198,13 @@ def listed(cpus: Iterable[int]) -> str:
     return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)
 
 
-def described(plan: Plan, wishes: Sequence[Wish], host: Host) -> str:
+def described(plan: Plan, requests: Sequence[CpuRequest], host: Host) -> str:
     """Return the plan as one line of text."""
     everything = listed(host.cpus)
     groups: dict[tuple[str, int], list[str]] = {}
-    for wish, cpu_set in zip(wishes, plan.workers, strict=True):
+    for request, cpu_set in zip(requests, plan.workers, strict=True):
         where = everything if cpu_set.cpus is None else listed(cpu_set.cpus)
-        groups.setdefault((where, cpu_set.threads), []).append(wish.title)
+        groups.setdefault((where, cpu_set.threads), []).append(request.title)
     front = everything if plan.frontends is None else listed(plan.frontends)
     parts = [f"frontends and collector on CPUs {front}"]
     for (where, threads), titles in groups.items():

@@ -55,7 +55,7 @@ _GO: Final = b"g"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ProcessRequest:
     """Request for a process.
 
     Attributes:
@@ -96,15 +96,15 @@ def command(module: str, arguments: Iterable[str]) -> list[str]:
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
-def ask(line: socket.socket, wanted: Wanted) -> Made | None:
+def ask(line: socket.socket, request: ProcessRequest) -> Made | None:
     """Request a process, in the supervisor; return None if the fork server is gone.
 
     Raises:
         TimeoutError: the fork server does not answer.
     """
-    text = json.dumps(asdict(wanted)).encode() + b"\n"
+    text = json.dumps(asdict(request)).encode() + b"\n"
     with suppress(ConnectionError):
-        sent = socket.send_fds(line, [text], wanted.descriptors)
+        sent = socket.send_fds(line, [text], request.descriptors)
         line.sendall(text[sent:])
     return answer(line)
 
@@ -148,14 +148,14 @@ def run(line: socket.socket, supervisor: int, preloaded: Iterable[str]) -> NoRet
     except (StartupError, ImportError, OSError):
         # If the module is needed, the process that is executed instead reports the error.
         raise SystemExit(1) from None
-    wanted = _serve(line)
-    if wanted is None:
+    request = _serve(line)
+    if request is None:
         raise SystemExit(0)
     for number in OPERATORS_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        status = _become(wanted)
+        status = _become(request)
     except Exception:
         # The exception passes the supervisor's frames, which would handle it as their own.
         sys.excepthook(*sys.exc_info())
@@ -222,26 +222,26 @@ def _preload(modules: Iterable[str]) -> None:
     os.environ |= before
 
 
-def _serve(line: socket.socket) -> Wanted | None:
+def _serve(line: socket.socket) -> ProcessRequest | None:
     """Make processes on request.
 
     Returns:
         In each process that was made, its request; None at the end.
     """
     while (received := _receive(line)) is not None:
-        wanted, descriptors = received
+        request, descriptors = received
         with closing(_Gate()) as gate:
             try:
-                if len(descriptors) != len(wanted.descriptors):
+                if len(descriptors) != len(request.descriptors):
                     raise OSError(errno.EMFILE, "there is no room for more of them")
                 made = gate.fork_twice()
             except OSError as error:
                 made = Made(0, error.errno or errno.EAGAIN)
             if made is None:
                 line.close()
-                gate.wait(own_session=wanted.own_session)
-                _renumber(descriptors, wanted.descriptors)
-                return wanted
+                gate.wait(own_session=request.own_session)
+                _renumber(descriptors, request.descriptors)
+                return request
             with suppress(ConnectionError):
                 line.sendall(json.dumps(asdict(made)).encode() + b"\n")
                 gate.open()
@@ -250,7 +250,7 @@ def _serve(line: socket.socket) -> Wanted | None:
     return None
 
 
-def _receive(line: socket.socket) -> tuple[Wanted, list[int]] | None:
+def _receive(line: socket.socket) -> tuple[ProcessRequest, list[int]] | None:
     """Return the next request and its descriptors; None if the supervisor is gone."""
     text, descriptors = b"", list[int]()
     with suppress(ConnectionError):
@@ -260,7 +260,7 @@ def _receive(line: socket.socket) -> tuple[Wanted, list[int]] | None:
             if not data:
                 break
             text += data
-    return (Wanted(**json.loads(text)), descriptors) if text.endswith(b"\n") else None
+    return (ProcessRequest(**json.loads(text)), descriptors) if text.endswith(b"\n") else None
 
 
 class _Gate:
@@ -348,25 +348,25 @@ def _renumber(found: Sequence[int], numbers: Sequence[int]) -> None:
             os.close(descriptor)
 
 
-def _become(wanted: Wanted) -> int:
+def _become(request: ProcessRequest) -> int:
     """Run the requested module as if it were executed, and return its exit status."""
     os.environ.clear()
-    os.environ |= wanted.environment
+    os.environ |= request.environment
     follow(os.environ)
     renew()
     # The CPUs may be gone since they were planned.
     with suppress(OSError):
-        os.sched_setaffinity(0, wanted.cpus)
-    if wanted.folder is not None:
-        os.chdir(wanted.folder)
-    module = importlib.import_module(wanted.module)
+        os.sched_setaffinity(0, request.cpus)
+    if request.folder is not None:
+        os.chdir(request.folder)
+    module = importlib.import_module(request.module)
     if hasattr(module, "__path__"):
-        module = importlib.import_module(f"{wanted.module}.__main__")
+        module = importlib.import_module(f"{request.module}.__main__")
     gc.freeze()
     gc.enable()
     # Children that a model starts with multiprocessing import this process's main module.
     sys.modules["__main__"] = module
-    sys.argv = [str(Path(module.__file__ or "").resolve()), *wanted.arguments]
-    sys.orig_argv = command(wanted.module, wanted.arguments)
+    sys.argv = [str(Path(module.__file__ or "").resolve()), *request.arguments]
+    sys.orig_argv = command(request.module, request.arguments)
     status: int = module.main()
     return status

@@ -14,7 +14,7 @@ from ringbatch.shm.host.messages import Vocabulary
 
 @dataclass(frozen=True, slots=True)
 class KeptFile:
-    """File content that all workers of one version share, see `engine.models.model_file.Kept`."""
+    """File content that all workers of one version share, see `model_file.HeldFile`."""
 
     fd: int
     stamp: tuple[int, ...]

@@ -17,7 +17,7 @@ _NO_LIMIT: Final = 1 << 60
 """A larger number stands for no limit in control groups of version 1."""
 
 
-class Usage(NamedTuple):
+class ProcessUsage(NamedTuple):
     """Resources that one process has used.
 
     Attributes:
@@ -30,7 +30,7 @@ class Usage(NamedTuple):
     cpu_s: float
 
 
-def usage(pid: int, proc: Path = _PROC) -> Usage | None:
+def usage(pid: int, proc: Path = _PROC) -> ProcessUsage | None:
     """Return the resources that a process has used; None if it has ended.
 
     Args:
@@ -43,7 +43,7 @@ def usage(pid: int, proc: Path = _PROC) -> Usage | None:
         cpu_s = (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
         kib = _kib(proc / str(pid) / "status")
         shared = kib.get("RssFile", 0) + kib.get("RssShmem", 0)
-        return Usage(max(kib["VmHWM"] - shared, 0) << 10 if "VmHWM" in kib else 0, cpu_s)
+        return ProcessUsage(max(kib["VmHWM"] - shared, 0) << 10 if "VmHWM" in kib else 0, cpu_s)
     return None
 
 

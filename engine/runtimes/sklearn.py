@@ -106,7 +106,7 @@ class _Found(NamedTuple):
 
     path: Path
     estimator: Any
-    reading: python_file_hint.Reading
+    reading: python_file_hint.LoadingCode
     untold: Mapping[str, str]
 
     def refused(self, why: str, dates: Sequence[str] = ()) -> StartupError:

@@ -15,8 +15,15 @@ from typing import Final
 from ringbatch.engine.config.settings import ModelConfig
 from ringbatch.engine.supervisor.host_gauge import HostGauge
 from ringbatch.engine.supervisor.model_changes import ModelChanges
-from ringbatch.engine.supervisor.scaling import Decision, Reading, Room, Rules, Scaler, bounded
-from ringbatch.engine.supervisor.scaling_queue import Wish, in_turn
+from ringbatch.engine.supervisor.scaling import (
+    Decision,
+    Headroom,
+    Measurements,
+    Rules,
+    Scaler,
+    bounded,
+)
+from ringbatch.engine.supervisor.scaling_queue import QueuedDecision, in_turn
 from ringbatch.engine.supervisor.worker_pool import WorkerPool
 from ringbatch.shm import cost_profile
 from ringbatch.shm.counters import ModelCounter
@@ -48,14 +55,14 @@ class _Watched:
         block: where its decisions are published.
         full_ns: the time of a full batch in warm-up; 0 if unknown.
         start_ns: the time of the latest start of workers.
-        wish: its decision, while that waits for its turn.
+        queued: its decision, while that waits for its turn.
     """
 
     scaler: Scaler
     block: Scalings
     full_ns: int = 0
     start_ns: int = 0
-    wish: Wish | None = None
+    queued: QueuedDecision | None = None
 
     def refused(self, running: int, now_ns: int) -> None:
         """Note that a decision could not be carried out; if no worker runs, tell clients."""
@@ -94,7 +101,7 @@ class Autoscaler:
         self._gauge = gauge
         self._clock_ns = clock_ns
         self._watched: dict[int, _Watched] = {}
-        self._underway: dict[int, Wish] = {}
+        self._underway: dict[int, QueuedDecision] = {}
 
     def step(self) -> None:
         """Look at the load, if it is time, and decide; called after every turn of the loop."""
@@ -111,13 +118,13 @@ class Autoscaler:
         self._gauge.look(now_ns, self._pids(self._pool.workers))
         self._watched = {s.reference: self._watch(s) for s in elastic}
         readings = {s.reference: self._read(s, self._watched[s.reference], now_ns) for s in elastic}
-        wishes = list(filter(None, [self._wish(s, readings[s.reference]) for s in elastic]))
-        if not wishes:
+        decisions = list(filter(None, [self._queued(s, readings[s.reference]) for s in elastic]))
+        if not decisions:
             return
         specs = {spec.reference: spec for spec in elastic}
-        starting = sum(wish.starts for wish in self._underway.values())
-        for wish in in_turn(wishes, starting, self._places):
-            self._begin(wish, specs[wish.reference], readings[wish.reference])
+        starting = sum(queued.starts for queued in self._underway.values())
+        for queued in in_turn(decisions, starting, self._places):
+            self._begin(queued, specs[queued.reference], readings[queued.reference])
 
     def pause(self) -> None:
         """Decide nothing for a while, after an unexpected failure."""
@@ -138,7 +145,7 @@ class Autoscaler:
         watched.scaler.rules = rules
         return watched
 
-    def _read(self, spec: ModelSpec, watched: _Watched, now_ns: int) -> Reading:
+    def _read(self, spec: ModelSpec, watched: _Watched, now_ns: int) -> Measurements:
         segment, words = self._segment, self._segment.words
         first = segment.layout.model(spec.index)
         counted = Counted(words, segment.layout, spec.account)
@@ -146,7 +153,7 @@ class Autoscaler:
         ready = words[first + ModelWords.READY]
         # ROW_NS is the time of a full batch, divided by its instances and the ready workers.
         cycle_ns = words[first + ModelWords.ROW_NS] * spec.cap * ready
-        return Reading(
+        return Measurements(
             now_ns=now_ns,
             wait_ns=words[first + ModelWords.ANSWER_NS],
             cycle_ns=cycle_ns,
@@ -163,7 +170,7 @@ class Autoscaler:
         trials = [t for n in spec.workers for t in cost_profile.read(self._segment, n)]
         return max((trial.run_ns for trial in trials if trial.rows == spec.cap), default=0)
 
-    def _wish(self, spec: ModelSpec, reading: Reading) -> Wish | None:
+    def _queued(self, spec: ModelSpec, reading: Measurements) -> QueuedDecision | None:
         """Return the decision for a model, if it can be carried out now."""
         watched = self._watched[spec.reference]
         decision = watched.scaler.step(reading)
@@ -172,22 +179,22 @@ class Autoscaler:
         stays = spec.workers if decision is None else spec.workers[: decision.workers + spec.spares]
         starts = 0 if decision is None else max(decision.workers - spec.running, 0)
         if decision is None or not (starts or self._are_ready(stays)):
-            watched.wish = None
+            watched.queued = None
             if not watched.scaler.holds(reading.now_ns):
                 watched.block.want(spec.running)
             return None
         watched.block.want(decision.workers)
-        before = watched.wish
+        before = watched.queued
         lasts = before is not None and bool(before.starts) == bool(starts)
         since_ns = before.since_ns if before is not None and lasts else reading.now_ns
-        watched.wish = Wish(spec.reference, decision, starts, since_ns)
-        return watched.wish
+        watched.queued = QueuedDecision(spec.reference, decision, starts, since_ns)
+        return watched.queued
 
-    def _begin(self, wish: Wish, spec: ModelSpec, reading: Reading) -> None:
+    def _begin(self, queued: QueuedDecision, spec: ModelSpec, reading: Measurements) -> None:
         """Start carrying out a decision, or log why it cannot be carried out."""
-        watched, decision = self._watched[wish.reference], wish.decision
-        watched.wish = None
-        if wish.starts:
+        watched, decision = self._watched[queued.reference], queued.decision
+        watched.queued = None
+        if queued.starts:
             decision = bounded(decision, spec.running, self._rooms(spec, decision.workers))
         watched.block.count(decision.cause)
         if decision.workers == spec.running:
@@ -196,11 +203,11 @@ class Autoscaler:
             return
         _log(spec, watched, decision, reading, logging.INFO)
         starts = max(decision.workers - spec.running, 0)
-        wish = Wish(wish.reference, decision, starts, reading.now_ns)
-        self._underway[wish.reference] = wish
-        self._changes.scale(wish.reference, decision.workers, partial(self._conclude, wish))
+        queued = QueuedDecision(queued.reference, decision, starts, reading.now_ns)
+        self._underway[queued.reference] = queued
+        self._changes.scale(queued.reference, decision.workers, partial(self._conclude, queued))
 
-    def _rooms(self, spec: ModelSpec, wanted: int) -> list[Room]:
+    def _rooms(self, spec: ModelSpec, wanted: int) -> list[Headroom]:
         """Return the room for each worker to be started, as `bounded` takes it.
 
         Local workers and workers that drive actors need different resources.
@@ -219,23 +226,23 @@ class Autoscaler:
         }
         return [rooms[model.is_in_ray(index)] for index in range(spec.running, wanted)]
 
-    def _conclude(self, wish: Wish, report: Report) -> None:
+    def _conclude(self, queued: QueuedDecision, report: Report) -> None:
         """Note the outcome of a decision, and begin the decisions whose turn it is now."""
-        if self._underway.get(wish.reference) is not wish:
+        if self._underway.get(queued.reference) is not queued:
             return
-        del self._underway[wish.reference]
-        watched, now_ns = self._watched[wish.reference], self._clock_ns()
-        if wish.starts:
+        del self._underway[queued.reference]
+        watched, now_ns = self._watched[queued.reference], self._clock_ns()
+        if queued.starts:
             self.next_ns = now_ns
         if report.end != "done":
             running = {spec.reference: spec.running for spec in self._served.entries}
             watched.block.count(Cause.FAILED)
-            watched.refused(running.get(wish.reference, 0), now_ns)
+            watched.refused(running.get(queued.reference, 0), now_ns)
             return
         watched.block.succeed()
-        watched.scaler.carried_out(wish.decision, now_ns)
-        if wish.starts:
-            watched.start_ns = now_ns - wish.since_ns
+        watched.scaler.carried_out(queued.decision, now_ns)
+        if queued.starts:
+            watched.start_ns = now_ns - queued.since_ns
 
     def _are_ready(self, numbers: Collection[int]) -> bool:
         processes = [self._pool.workers[number] for number in numbers]
@@ -261,7 +268,7 @@ def rules_of(model: ModelConfig) -> Rules:
 
 
 def _log(
-    spec: ModelSpec, watched: _Watched, decision: Decision, reading: Reading, level: int
+    spec: ModelSpec, watched: _Watched, decision: Decision, reading: Measurements, level: int
 ) -> None:
     target_ns = watched.scaler.rules.target(reading.cycle_ns)
     logger.log(

@@ -39,7 +39,7 @@ class ChangeFailed(Exception):
     """A model could not be changed, and serves as before; the text says why."""
 
 
-class Phase(Enum):
+class ChangePhase(Enum):
     """Condition that a change waits for."""
 
     ROOM = "room"
@@ -49,19 +49,19 @@ class Phase(Enum):
     @property
     def late(self) -> str:
         """Message for a phase that takes too long."""
-        if self is Phase.ROOM:
+        if self is ChangePhase.ROOM:
             return "what was replaced before has not ended yet and leaves no room; try again later"
         return _UNFINISHED
 
 
-class Room(NamedTuple):
+class Capacity(NamedTuple):
     """Number of workers and models that a segment, or what is left of it, has room for."""
 
     workers: int
     models: int
 
 
-def expect_over(phase: Phase, *, complete: bool, failures: Iterable[str]) -> None:
+def expect_over(phase: ChangePhase, *, complete: bool, failures: Iterable[str]) -> None:
     """Check that a phase is complete, once it has ended or its time is over.
 
     Args:
@@ -130,11 +130,11 @@ class ChangePlan:
         return cls(change, serving, sizes, teams, chains)
 
     @property
-    def needs(self) -> Room:
-        """Room that the change needs."""
-        return Room(sum(self.teams.values()), len(self.change.load))
+    def needs(self) -> Capacity:
+        """Workers and models that the change needs."""
+        return Capacity(sum(self.teams.values()), len(self.change.load))
 
-    def expect_room(self, entries: Entries, most: Room) -> None:
+    def expect_room(self, entries: Entries, most: Capacity) -> None:
         """Check that there can ever be enough room.
 
         Args:

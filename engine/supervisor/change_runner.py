@@ -13,10 +13,10 @@ from ringbatch.engine.config.settings import ModelConfig
 from ringbatch.engine.models.model_file import ModelFile
 from ringbatch.engine.process.role_events import Signature
 from ringbatch.engine.supervisor.change_plan import (
+    Capacity,
     ChangeFailed,
+    ChangePhase,
     ChangePlan,
-    Phase,
-    Room,
     Switched,
     expect_over,
 )
@@ -139,7 +139,7 @@ class ChangeRunner:
                 held = self._served.is_step(change.name) or self.is_changing(change.name)
                 return bool(self._served.free_indices) and not held
 
-            yield from self._until(Phase.ROOM, [], is_there, _ROOM_WITHIN_S)
+            yield from self._until(ChangePhase.ROOM, [], is_there, _ROOM_WITHIN_S)
             self._generation += 1
             for number in self._served.put_chain(change.put, self._generation):
                 self._pool.workers[number].let_go()
@@ -199,10 +199,10 @@ class ChangeRunner:
         def is_there() -> bool:
             if self._served.is_step(plan.change.name):
                 return False
-            room = Room(len(self._free_numbers()), len(self._served.free_indices))
+            room = Capacity(len(self._free_numbers()), len(self._served.free_indices))
             return room.workers >= plan.needs.workers and room.models >= plan.needs.models
 
-        yield from self._until(Phase.ROOM, [], is_there, _ROOM_WITHIN_S)
+        yield from self._until(ChangePhase.ROOM, [], is_there, _ROOM_WITHIN_S)
 
     def _free_numbers(self) -> list[int]:
         plans = self._underway.values()
@@ -217,7 +217,7 @@ class ChangeRunner:
         yield AT_ONCE
         processes = self._started(plan)
         yield from self._until(
-            Phase.OPEN,
+            ChangePhase.OPEN,
             processes,
             lambda: all(managed.signature for managed in processes),
             _limit_s(processes),
@@ -252,7 +252,7 @@ class ChangeRunner:
         processes = self._started(plan)
         new = {spec.reference for spec in entered.values()}
         yield from self._until(
-            Phase.LOAD,
+            ChangePhase.LOAD,
             processes,
             lambda: all(managed.ready_ns for managed in processes) and new <= self.loaded,
             _limit_s(processes),
@@ -290,7 +290,7 @@ class ChangeRunner:
 
     def _until(
         self,
-        phase: Phase,
+        phase: ChangePhase,
         processes: Collection[ManagedProcess],
         complete: Condition,
         limit_s: float,

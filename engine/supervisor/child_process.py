@@ -12,7 +12,7 @@ from contextlib import ExitStack, suppress
 from typing import Final, NamedTuple
 
 from ringbatch.engine.process.descendants import kill_session
-from ringbatch.engine.process.fork_server import Wanted
+from ringbatch.engine.process.fork_server import ProcessRequest
 from ringbatch.engine.process.role_commands import ToRole
 from ringbatch.engine.process.role_events import FROM_FRONTEND, LOST_STATUS, FromRole
 from ringbatch.engine.supervisor.channel import Channel, Unread
@@ -76,7 +76,7 @@ class Child:
         module: what to run; it finds its own end of the control socket in ``--control-fd``.
         vocabulary: the messages that it may send.
         first_message: the first message to it, if there is one.
-        own_session: as of `Wanted`.
+        own_session: as of `ProcessRequest`.
         launch: makes the process.
 
     Raises:
@@ -112,7 +112,7 @@ class Child:
                         self.channel = Channel(ours)
                         arguments = ["--control-fd", str(theirs.fileno()), *arguments]
                         pass_fds = (theirs.fileno(), *pass_fds)
-                    wanted = Wanted(
+                    request = ProcessRequest(
                         module,
                         arguments,
                         inherited | dict(environment),
@@ -120,7 +120,7 @@ class Child:
                         pass_fds,
                         own_session,
                     )
-                    self._process = launch(wanted)
+                    self._process = launch(request)
                 self.pid = self._process.pid
                 undo.callback(self._end_at_once)
                 self.pidfd = os.pidfd_open(self.pid)

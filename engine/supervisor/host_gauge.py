@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from ringbatch.engine.process import usage
-from ringbatch.engine.process.usage import Usage
-from ringbatch.engine.supervisor.scaling import Room
+from ringbatch.engine.process.usage import ProcessUsage
+from ringbatch.engine.supervisor.scaling import Headroom
 from ringbatch.shm.cpus import usable_cpus
 from ringbatch.shm.scalings import Cause
 
@@ -17,7 +17,7 @@ PLENTY: Final = 1 << 10
 _NS: Final = 1e-9
 
 
-def room(free: int | None, own: int, cpus: float, used: float, each: float) -> Room:
+def room(free: int | None, own: int, cpus: float, used: float, each: float) -> Headroom:
     """Return how many more workers there is room for. Pure.
 
     Args:
@@ -29,7 +29,7 @@ def room(free: int | None, own: int, cpus: float, used: float, each: float) -> R
     """
     memory = PLENTY if free is None or not own else int(free * (1 - KEPT_FREE)) // own
     left = PLENTY if not each else int(max(cpus - used, 0.0) / each + 0.5)
-    return Room(memory, Cause.MEMORY) if memory <= left else Room(left, Cause.CPUS)
+    return Headroom(memory, Cause.MEMORY) if memory <= left else Headroom(left, Cause.CPUS)
 
 
 class HostGauge:
@@ -43,7 +43,7 @@ class HostGauge:
 
     def __init__(
         self,
-        usage_of: Callable[[int], Usage | None] = usage.usage,
+        usage_of: Callable[[int], ProcessUsage | None] = usage.usage,
         free_bytes: Callable[[], int | None] = usage.free_bytes,
         cpus: Callable[[], float] = usable_cpus,
     ) -> None:
@@ -51,7 +51,7 @@ class HostGauge:
         self._free_bytes = free_bytes
         self._cpus = cpus
         self._looked_ns = -LOOK_NS
-        self._found: dict[int, Usage] = {}
+        self._found: dict[int, ProcessUsage] = {}
         self._taken: dict[int, float] = {}
         """CPUs that each process took between the last two looks."""
 
@@ -74,7 +74,9 @@ class HostGauge:
         """CPUs that the engine may use."""
         return self._cpus()
 
-    def room(self, pids: Iterable[int], starting: Iterable[tuple[Iterable[int], int]] = ()) -> Room:
+    def room(
+        self, pids: Iterable[int], starting: Iterable[tuple[Iterable[int], int]] = ()
+    ) -> Headroom:
         """Return how many more workers there is room for.
 
         Args:

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from ringbatch.engine.process import fork_server
-from ringbatch.engine.process.fork_server import MOST_DESCRIPTORS, Made, Wanted, command
+from ringbatch.engine.process.fork_server import MOST_DESCRIPTORS, Made, ProcessRequest, command
 
 logger = logging.getLogger("ringbatch.supervisor")
 
@@ -42,26 +42,26 @@ class Launched(Protocol):
         """Return its return code, as `subprocess` does, and reap it if it has ended; else None."""
 
 
-Launch = Callable[[Wanted], Launched]
+Launch = Callable[[ProcessRequest], Launched]
 """Makes a process that leads a process group and runs the `main` of a module.
 
 It raises OSError if the kernel refuses it; nothing is left of the attempt.
 """
 
 
-def execute(wanted: Wanted) -> Launched:
+def execute(request: ProcessRequest) -> Launched:
     """Execute Python for a process, as a `Launch` does.
 
     It leads a session in any case. In the supervisor's own session it would have the terminal,
     which may stop background processes that write to it (``stty tostop``).
     """
     return subprocess.Popen(
-        command(wanted.module, wanted.arguments),
-        env=wanted.environment,
-        cwd=wanted.folder,
+        command(request.module, request.arguments),
+        env=request.environment,
+        cwd=request.folder,
         stdin=subprocess.DEVNULL,
         start_new_session=True,
-        pass_fds=wanted.descriptors,
+        pass_fds=request.descriptors,
     )
 
 
@@ -119,28 +119,28 @@ class ForkServer:
         ours.settimeout(_PRELOADED_WITHIN_S)
         self._line = ours
 
-    def __call__(self, wanted: Wanted) -> Launched:
+    def __call__(self, request: ProcessRequest) -> Launched:
         """Make a process, as a `Launch` does."""
         if self._line is not None and _version_of(self._numpy) != self._numpy_was:
             # Other packages that a model imports may be newer too, and need the new numpy.
             logger.info("numpy was replaced since the start; processes are executed from now on")
             self.close()
-        if self._line is not None and len(wanted.descriptors) <= MOST_DESCRIPTORS:
+        if self._line is not None and len(request.descriptors) <= MOST_DESCRIPTORS:
             cpus = sorted(os.sched_getaffinity(0))
-            made = self._ask(self._line, replace(wanted, cpus=cpus))
+            made = self._ask(self._line, replace(request, cpus=cpus))
             if made is not None:
                 if not made.pid:
                     raise OSError(made.errno, os.strerror(made.errno))
                 return Forked(made.pid)
-        return execute(wanted)
+        return execute(request)
 
-    def _ask(self, line: socket.socket, wanted: Wanted) -> Made | None:
+    def _ask(self, line: socket.socket, request: ProcessRequest) -> Made | None:
         """Return the fork server's answer to a request; None if it is gone.
 
         An unfinished process ends with the fork server.
         """
         try:
-            made = fork_server.ask(line, wanted)
+            made = fork_server.ask(line, request)
             line.settimeout(_ANSWERS_WITHIN_S)
         except TimeoutError:
             self._end()

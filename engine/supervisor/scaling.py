@@ -66,7 +66,7 @@ class Rules:
         return self.target_ns or min(TARGET_BATCHES * cycle_ns, self.timeout_ns // TARGET_SHARE)
 
 
-class Reading(NamedTuple):
+class Measurements(NamedTuple):
     """Measurements of a model at one instant.
 
     Attributes:
@@ -101,7 +101,7 @@ class Decision(NamedTuple):
     cause: Cause
 
 
-class Room(NamedTuple):
+class Headroom(NamedTuple):
     """Number of further workers that there is room for, and the scarcest resource."""
 
     workers: int
@@ -121,7 +121,7 @@ class Scaler:
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
-        self._looks: deque[Reading] = deque()
+        self._looks: deque[Measurements] = deque()
         self._needed: deque[tuple[int, int]] = deque()
         """Instants and sufficient workers, descending; the first is the most of the period."""
         self._watched_ns: int | None = None
@@ -132,7 +132,7 @@ class Scaler:
         self._failures = 0
         self.again_ns = 0
 
-    def step(self, reading: Reading) -> Decision | None:
+    def step(self, reading: Measurements) -> Decision | None:
         """Return the change to make now, if any.
 
         Args:
@@ -168,7 +168,7 @@ class Scaler:
         """Return whether a refused decision still waits for its next try."""
         return now_ns < self.again_ns
 
-    def _look(self, now: Reading) -> None:
+    def _look(self, now: Measurements) -> None:
         """Record a reading."""
         looks = self._looks
         if looks and (now.rows < looks[-1].rows or now.run_ns < looks[-1].run_ns):
@@ -201,7 +201,7 @@ class Scaler:
     def _while_ns(self) -> int:
         return self.rules.down_after_ns * self._times
 
-    def _loads(self, now: Reading) -> tuple[float, float]:
+    def _loads(self, now: Measurements) -> tuple[float, float]:
         """Return how many workers the load needs, by two measures.
 
         The first is the workers' busy time; the second is the arriving instances, in full batches.
@@ -214,7 +214,7 @@ class Scaler:
         full = (now.rows - first.rows) * now.full_ns / (now.batch_rows * passed_ns)
         return busy, full
 
-    def _sufficient(self, now: Reading) -> int:
+    def _sufficient(self, now: Measurements) -> int:
         """Return how many workers would suffice."""
         busy, full = self._loads(now)
         workers = ceil(min(busy, full) / FILLED if now.full_ns else busy / FILLED)
@@ -223,7 +223,7 @@ class Scaler:
         moves = now.wait_ns > 0 or now.rows > self._looks[0].rows or busy > 0
         return max(workers, int(moves))
 
-    def _up(self, now: Reading) -> Decision | None:
+    def _up(self, now: Measurements) -> Decision | None:
         rules, running = self.rules, now.running
         if running >= rules.most or self.holds(now.now_ns):
             return None
@@ -239,7 +239,7 @@ class Scaler:
             wanted = running + 1
         return Decision(min(wanted, rules.most), Cause.LATE)
 
-    def _is_over_soon(self, now: Reading) -> bool:
+    def _is_over_soon(self, now: Measurements) -> bool:
         """Return whether the wait falls so fast that another worker would come too late.
 
         It also counts as over if that worker would help for no longer than `up_after_ns`.
@@ -250,7 +250,7 @@ class Scaler:
         soon_ns = now.start_ns + self.rules.up_after_ns
         return fallen_ns > 0 and above_ns * (now.now_ns - first.now_ns) < fallen_ns * soon_ns
 
-    def _down(self, now: Reading) -> Decision | None:
+    def _down(self, now: Measurements) -> Decision | None:
         rules = self.rules
         if now.running <= rules.fewest or now.ready < now.running or self._watched_ns is None:
             return None
@@ -262,7 +262,7 @@ class Scaler:
         return Decision(wanted, Cause.IDLE if wanted else Cause.UNUSED)
 
 
-def bounded(decision: Decision, running: int, rooms: Sequence[Room]) -> Decision:
+def bounded(decision: Decision, running: int, rooms: Sequence[Headroom]) -> Decision:
     """Return the part of a decision that there is room for.
 
     Without any room, it has the present number of workers, and the scarcest resource as its cause.
@@ -273,7 +273,7 @@ def bounded(decision: Decision, running: int, rooms: Sequence[Room]) -> Decision
         rooms: for each worker to be started, in order, the room for workers like it; equal ones
             are one room, which the workers before it have taken from.
     """
-    taken = Counter[Room]()
+    taken = Counter[Headroom]()
     for workers, room in enumerate(rooms, running):
         if taken[room] >= room.workers:
             return Decision(workers, decision.cause if workers > running else room.cause)

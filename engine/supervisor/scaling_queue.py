@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ringbatch.engine.supervisor.scaling import Decision
 
 
-class Wish(NamedTuple):
+class QueuedDecision(NamedTuple):
     """A decision that waits for its turn.
 
     Attributes:
@@ -28,26 +28,28 @@ class Wish(NamedTuple):
     since_ns: int
 
 
-def in_turn(wishes: Iterable[Wish], starting: int, places: int) -> list[Wish]:
-    """Return the wishes whose turn it is, in order.
+def in_turn(
+    decisions: Iterable[QueuedDecision], starting: int, places: int
+) -> list[QueuedDecision]:
+    """Return the decisions whose turn it is, in order.
 
     Args:
-        wishes: at most one for each model.
+        decisions: at most one for each model.
         starting: workers that are being started now.
-        places: how many workers may be started at once. A wish for more than that has its turn when
-            no other worker is being started.
+        places: how many workers may be started at once. A decision for more than that has its turn
+            when no other worker is being started.
     """
-    chosen: list[Wish] = []
+    chosen: list[QueuedDecision] = []
     free = places - starting
     is_full = let_go = False
-    for wish in sorted(wishes, key=lambda wish: (not wish.starts, wish.since_ns)):
-        if wish.starts:
-            is_full = is_full or free < min(wish.starts, places)
+    for queued in sorted(decisions, key=lambda queued: (not queued.starts, queued.since_ns)):
+        if queued.starts:
+            is_full = is_full or free < min(queued.starts, places)
             if is_full:
                 continue
         elif let_go and free <= 0:
             break
-        let_go = not wish.starts
-        free -= max(wish.starts, 1)
-        chosen.append(wish)
+        let_go = not queued.starts
+        free -= max(queued.starts, 1)
+        chosen.append(queued)
     return chosen

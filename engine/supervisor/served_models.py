@@ -9,7 +9,7 @@ from ringbatch.engine.config.settings import ModelConfig
 from ringbatch.engine.models.model_file import ModelFile
 from ringbatch.engine.supervisor.chains import Unfit, broken, with_limits
 from ringbatch.engine.supervisor.chains import entry as chain_entry
-from ringbatch.engine.supervisor.change_plan import ChangeFailed, ChangePlan, Room, Switched
+from ringbatch.engine.supervisor.change_plan import Capacity, ChangeFailed, ChangePlan, Switched
 from ringbatch.engine.supervisor.model_versions import (
     Entries,
     account_of,
@@ -66,9 +66,9 @@ class ServedModels:
         return [*dict.fromkeys([*names, *(chain.name for chain in self.chains.values())])]
 
     @property
-    def most(self) -> Room:
-        """Room of the whole segment."""
-        return Room(self._segment.layout.workers, self._segment.layout.models)
+    def most(self) -> Capacity:
+        """Workers and models that the whole segment has room for."""
+        return Capacity(self._segment.layout.workers, self._segment.layout.models)
 
     @property
     def free_indices(self) -> list[int]:

@@ -19,7 +19,7 @@ from typing import Any, Final, NoReturn, TextIO, TypeVar
 
 from ringbatch.engine.devices.cuda_uuid import cuda_uuid
 from ringbatch.engine.models.model import Model, Options, RestartWorker, error_text, failure
-from ringbatch.engine.models.model_file import Kept
+from ringbatch.engine.models.model_file import HeldFile
 from ringbatch.engine.process import memory_limits, placement
 from ringbatch.engine.process import startup as process
 from ringbatch.engine.process.control_socket import ControlSocket
@@ -140,7 +140,10 @@ def _signature(model: Model) -> Signature:
 
 def _opened(path: Path | str, start: StartWorker, control: ControlSocket) -> Model:
     """Open the model, from the content that all workers of its version have."""
-    kept, configured = Kept(start.file.fd, start.file.stamp, start.file.copied), start.model.options
+    kept, configured = (
+        HeldFile(start.file.fd, start.file.stamp, start.file.copied),
+        start.model.options,
+    )
     kept.keep_from_children()
     content = kept.content(path)
     if content is not None:

@@ -20,7 +20,7 @@ from tiers import exhaustive
 from ringbatch.engine.command import cli
 from ringbatch.engine.models import model_metrics
 from ringbatch.engine.models.model_metrics import Book
-from ringbatch.engine.process.cpu_plan import Host, Wish, plan
+from ringbatch.engine.process.cpu_plan import CpuRequest, Host, plan
 from ringbatch.shm.model_metric_words import OwnMetricWords
 from ringbatch.shm.model_metrics import OwnMetrics
 from ringbatch.shm.shm_objects import remove_dead_engines
@@ -179,8 +179,8 @@ def test_an_engine_is_reloaded_and_handed_over(tmp_path: Path) -> None:
 def test_start_values_are_those_of_placement(row: list[str]) -> None:
     cpus, frontends, workers, threads, in_front = map(int, row)
     host = Host(tuple(range(cpus)), {}, cpus)
-    wishes = [Wish("a worker")] * workers
-    planned = plan(host, wishes, auto=True, frontends=frontends, frontend_cpus=None)
+    requests = [CpuRequest("a worker")] * workers
+    planned = plan(host, requests, auto=True, frontends=frontends, frontend_cpus=None)
     assert len(planned.frontends or ()) == in_front
     assert {worker.threads for worker in planned.workers} == {threads}
     assert in_front + workers * threads == cpus

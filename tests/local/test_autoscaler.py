@@ -11,7 +11,7 @@ from segment_fixture import local_segment
 from ringbatch.engine.config.settings import ModelConfig
 from ringbatch.engine.models.model_file import ModelFile
 from ringbatch.engine.process.role_events import Signature
-from ringbatch.engine.process.usage import Usage
+from ringbatch.engine.process.usage import ProcessUsage
 from ringbatch.engine.supervisor.autoscaler import LEAST_PLACES, LOOK_NS, PAUSE_NS, Autoscaler
 from ringbatch.engine.supervisor.child_process import Child
 from ringbatch.engine.supervisor.host_gauge import HostGauge
@@ -95,7 +95,9 @@ class Engine:
         self.changes = Changes(self.served)
         self.free_bytes = 1 << 40
         self.now_ns = 0
-        gauge = HostGauge(lambda _: Usage(100 * MIB, 0.0), lambda: self.free_bytes, lambda: cpus)
+        gauge = HostGauge(
+            lambda _: ProcessUsage(100 * MIB, 0.0), lambda: self.free_bytes, lambda: cpus
+        )
         self.scaler = Autoscaler(
             self.segment,
             cast(ModelChanges, self.changes),

@@ -49,7 +49,7 @@ if __name__ == "__main__":
 HEAD = """
 import json, os, signal, subprocess, sys, threading, time
 from ringbatch.engine.process import fork_server
-from ringbatch.engine.process.fork_server import Wanted
+from ringbatch.engine.process.fork_server import ProcessRequest
 from ringbatch.engine.supervisor import launching
 from ringbatch.engine.supervisor.launching import ForkServer, execute, wait_for_strangers
 
@@ -70,8 +70,8 @@ def facts_of(launch, *, number=None, **more):
         os.dup2(writing, number)
         os.close(writing)
         writing = number
-    environment = {**os.environ, "PARENT": str(os.getpid()), **more}
-    process = launch(Wanted("program", [str(writing), "an argument"], environment, None, [writing]))
+    env = {**os.environ, "PARENT": str(os.getpid()), **more}
+    process = launch(ProcessRequest("program", [str(writing), "an argument"], env, None, [writing]))
     os.close(writing)
     text = b"".join(iter(lambda: os.read(reading, 1 << 16), b""))
     return end(process), json.loads(text or "null")
@@ -141,7 +141,7 @@ def terminal_of(pid):
 launch = ForkServer(["json"])
 def stays():
     reading, writing = os.pipe()
-    made = launch(Wanted("stays", [str(writing)], dict(os.environ), None, [writing], False))
+    made = launch(ProcessRequest("stays", [str(writing)], dict(os.environ), None, [writing], False))
     os.close(writing)
     return made, int(os.read(reading, 32)), reading
 first, child, reading = stays()
@@ -204,7 +204,7 @@ numbers = tuple(writing for _, writing in pairs)
 environment = {**os.environ, "PARENT": str(os.getpid())}
 arguments = [str(numbers[-1])]
 for way in (launch, execute):
-    process = way(Wanted("program", arguments, environment, "/", numbers))
+    process = way(ProcessRequest("program", arguments, environment, "/", numbers))
     text = os.read(pairs[-1][0], 1 << 16)
     say([end(process), json.loads(text)["descriptors"], json.loads(text)["folder"]])
 say(list(numbers))
@@ -246,9 +246,9 @@ def test_where_the_fork_server_is_gone_or_hangs_processes_are_executed(
 UNREAD_MESSAGES = """
 launch = ForkServer(["json"])
 reading, writing = os.pipe()
-environment = {{**os.environ, "PARENT": str(os.getpid())}}
-wanted = fork_server.Wanted("program", [str(writing)], environment, None, [writing], True, [0])
-text = json.dumps(fork_server.asdict(wanted)).encode() + b"\\n"
+env = {{**os.environ, "PARENT": str(os.getpid())}}
+request = fork_server.ProcessRequest("program", [str(writing)], env, None, [writing], True, [0])
+text = json.dumps(fork_server.asdict(request)).encode() + b"\\n"
 {before}
 fork_server.socket.send_fds(launch._line, [text], [writing])
 os.close(writing)
@@ -342,7 +342,7 @@ try:
 except Exception:
     os._exit(3)
 for folder in (None, "/nowhere"):
-    status = end(launch(Wanted("raises", [], dict(os.environ), folder)))
+    status = end(launch(ProcessRequest("raises", [], dict(os.environ), folder)))
     say([status, os.read(reading, 1 << 16).decode().splitlines()[-1]])
 os.dup2(usual, 2)
 launch.close()
@@ -435,7 +435,7 @@ for way in (launch, execute):
     for variables in ({"OPENBLAS_NUM_THREADS": "2"}, {"OMP_NUM_THREADS": "2,1"}, LEAN):
         environment = {**os.environ, **variables}
         reading, writing = os.pipe()
-        process = way(Wanted("math_program", [str(writing)], environment, None, [writing]))
+        process = way(ProcessRequest("math_program", [str(writing)], environment, None, [writing]))
         os.close(writing)
         say([end(process), *json.loads(os.read(reading, 100))])
 launch.close()

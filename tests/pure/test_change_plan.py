@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from ringbatch.engine.config.settings import ModelConfig
 from ringbatch.engine.process.role_events import Signature
 from ringbatch.engine.supervisor.change_plan import (
+    Capacity,
     ChangeFailed,
+    ChangePhase,
     ChangePlan,
-    Phase,
-    Room,
     expect_over,
     with_new_workers,
 )
@@ -25,7 +25,7 @@ from ringbatch.shm.tensor import Tensor
 
 SIGNATURE = Signature((), ())
 OTHER = Signature((Tensor("x", "FP32", [1]),), ())
-MOST = Room(workers=32, models=16)
+MOST = Capacity(workers=32, models=16)
 
 
 def model(version: str = "1", name: str = "m", **more: Any) -> ModelConfig:
@@ -85,7 +85,7 @@ def test_another_number_of_places_is_for_new_workers_of_a_model_that_gets_row_nu
     assert with_new_workers(change, ()) == change
 
 
-@pytest.mark.parametrize("phase", Phase)
+@pytest.mark.parametrize("phase", ChangePhase)
 @pytest.mark.parametrize(
     ("complete", "failures", "words"),
     [
@@ -98,7 +98,7 @@ def test_another_number_of_places_is_for_new_workers_of_a_model_that_gets_row_nu
     ],
 )
 def test_how_a_phase_ends(
-    phase: Phase, complete: bool, failures: list[str], words: str | None
+    phase: ChangePhase, complete: bool, failures: list[str], words: str | None
 ) -> None:
     if words is None:
         expect_over(phase, complete=complete, failures=failures)
@@ -127,12 +127,12 @@ def test_workers_are_started_for_loaded_and_growing_models(
 @pytest.mark.parametrize(
     ("most", "words"),
     [
-        (Room(4, 2), None),
-        (Room(3, 2), "it needs 2 more workers; there is room for 3, and 2 are in use"),
-        (Room(4, 1), "it needs 1 more models; there is room for 1, and 1 are in use"),
+        (Capacity(4, 2), None),
+        (Capacity(3, 2), "it needs 2 more workers; there is room for 3, and 2 are in use"),
+        (Capacity(4, 1), "it needs 1 more models; there is room for 1, and 1 are in use"),
     ],
 )
-def test_there_may_never_be_room_for_it(most: Room, words: str | None) -> None:
+def test_there_may_never_be_room_for_it(most: Capacity, words: str | None) -> None:
     entries = serving(model(workers=2))
     plan = ChangePlan.of(Change("m", load=(model(workers=2),)), entries)
     if words is None:
@@ -157,7 +157,7 @@ def test_there_is_to_be_room_for_all_that_the_load_may_want(
     change: Change, ever: int | None
 ) -> None:
     entries = serving(model(workers=(1, 5)), model(name="o", workers=(0, 4), spares=1))
-    plan, most = ChangePlan.of(change, entries), Room(workers=11, models=16)
+    plan, most = ChangePlan.of(change, entries), Capacity(workers=11, models=16)
     if ever is None:
         plan.expect_room(entries, most)
         return

@@ -7,11 +7,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ringbatch.engine.process.cpu_plan import (
+    CpuRequest,
     Cpus,
     Host,
     Misplaced,
     Plan,
-    Wish,
     described,
     listed,
     named,
@@ -25,12 +25,12 @@ NUMA = Host(tuple(range(16)), {0: tuple(range(8)), 1: tuple(range(8, 16))}, 16)
 QUOTA = Host(tuple(range(64)), {}, 4)
 
 
-def cpu_sets(host: Host, *wishes: Wish, auto: bool = True, **more: Any) -> Plan:
+def cpu_sets(host: Host, *wishes: CpuRequest, auto: bool = True, **more: Any) -> Plan:
     return plan(host, wishes, auto=auto, **{"frontends": 2, "frontend_cpus": None} | more)
 
 
-def worker(**more: Any) -> Wish:
-    return Wish("m/0", **more)
+def worker(**more: Any) -> CpuRequest:
+    return CpuRequest("m/0", **more)
 
 
 def cpus(found: Plan) -> list[str | None]:
@@ -126,7 +126,7 @@ def test_a_list_of_cpus_is_read_as_it_was_written(numbers: set[int]) -> None:
 
 
 def test_the_plan_is_described() -> None:
-    wishes = [Wish("a/0"), Wish("a/1"), Wish("b/0", cpus="7")]
+    wishes = [CpuRequest("a/0"), CpuRequest("a/1"), CpuRequest("b/0", cpus="7")]
     assert described(cpu_sets(EIGHT, *wishes), wishes, EIGHT) == (
         "frontends and collector on CPUs 0-1; a/0 on CPUs 2-4, 3 threads; "
         "a/1 on CPUs 5-7, 3 threads; b/0 on CPUs 7, 1 thread"

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from ringbatch.engine.process.usage import Usage, free_bytes, usage
+from ringbatch.engine.process.usage import ProcessUsage, free_bytes, usage
 from ringbatch.engine.supervisor.host_gauge import LOOK_NS, HostGauge
-from ringbatch.engine.supervisor.scaling import Room
+from ringbatch.engine.supervisor.scaling import Headroom
 from ringbatch.shm.scalings import Cause
 
 MIB = 1 << 20
@@ -22,7 +22,7 @@ def process(proc: Path, pid: int, user: int = 150, system: int = 50) -> None:
 
 def test_shared_memory_of_a_process_is_not_its_own(tmp_path: Path) -> None:
     process(tmp_path, 7)
-    assert usage(7, tmp_path) == Usage(3500 << 10, 2.0)
+    assert usage(7, tmp_path) == ProcessUsage(3500 << 10, 2.0)
 
 
 def test_a_process_that_has_ended_used_nothing(tmp_path: Path) -> None:
@@ -50,30 +50,34 @@ def test_a_host_that_says_nothing_sets_no_limit(tmp_path: Path) -> None:
 
 
 def test_cpu_time_counts_from_look_to_look() -> None:
-    used = {1: Usage(100 * MIB, 5.0), 2: Usage(200 * MIB, 5.0), 3: Usage(50 * MIB, 1.0)}
+    used = {
+        1: ProcessUsage(100 * MIB, 5.0),
+        2: ProcessUsage(200 * MIB, 5.0),
+        3: ProcessUsage(50 * MIB, 1.0),
+    }
     gauge = HostGauge(used.get, lambda: 2000 * MIB, lambda: 4.0)
     gauge.look(0, [1, 2, 3])
     # Nothing is known of CPU time yet.
-    assert gauge.room([1, 2]) == Room(9, Cause.MEMORY)
-    used[1], used[2] = Usage(100 * MIB, 6.0), Usage(200 * MIB, 6.0)
+    assert gauge.room([1, 2]) == Headroom(9, Cause.MEMORY)
+    used[1], used[2] = ProcessUsage(100 * MIB, 6.0), ProcessUsage(200 * MIB, 6.0)
     gauge.look(LOOK_NS // 2, [1, 2, 3])
-    assert gauge.room([1, 2]) == Room(9, Cause.MEMORY)
+    assert gauge.room([1, 2]) == Headroom(9, Cause.MEMORY)
     gauge.look(LOOK_NS, [1, 2, 3])
-    assert gauge.room([1, 2]) == Room(2, Cause.CPUS)
+    assert gauge.room([1, 2]) == Headroom(2, Cause.CPUS)
     del used[1]
     gauge.look(2 * LOOK_NS, [1, 2, 3])
-    assert gauge.room([1, 2]) == Room(9, Cause.MEMORY)
+    assert gauge.room([1, 2]) == Headroom(9, Cause.MEMORY)
 
 
 def test_memory_that_starting_workers_of_others_will_take_is_taken() -> None:
-    used = {1: Usage(100 * MIB, 0.0), 2: Usage(300 * MIB, 0.0)}
+    used = {1: ProcessUsage(100 * MIB, 0.0), 2: ProcessUsage(300 * MIB, 0.0)}
     gauge = HostGauge(used.get, lambda: 1000 * MIB, lambda: 4.0)
     gauge.look(0, [1, 2])
-    assert gauge.room([1]) == Room(9, Cause.MEMORY)
-    assert gauge.room([1], [([2], 2)]) == Room(3, Cause.MEMORY)
-    assert gauge.room([1], [([2], 4)]) == Room(0, Cause.MEMORY)
-    used |= {1: Usage(100 * MIB, 1.0), 2: Usage(300 * MIB, 0.5)}
+    assert gauge.room([1]) == Headroom(9, Cause.MEMORY)
+    assert gauge.room([1], [([2], 2)]) == Headroom(3, Cause.MEMORY)
+    assert gauge.room([1], [([2], 4)]) == Headroom(0, Cause.MEMORY)
+    used |= {1: ProcessUsage(100 * MIB, 1.0), 2: ProcessUsage(300 * MIB, 0.5)}
     gauge.look(LOOK_NS, [1, 2])
-    assert gauge.room([1], [([2], 0)]) == Room(3, Cause.CPUS)
-    assert gauge.room([1], [([2], 3)]) == Room(0, Cause.MEMORY)
-    assert gauge.room([1], [([2], 2)]) == Room(2, Cause.CPUS)
+    assert gauge.room([1], [([2], 0)]) == Headroom(3, Cause.CPUS)
+    assert gauge.room([1], [([2], 3)]) == Headroom(0, Cause.MEMORY)
+    assert gauge.room([1], [([2], 2)]) == Headroom(2, Cause.CPUS)

@@ -11,8 +11,8 @@ from ringbatch.engine.supervisor.host_gauge import PLENTY, room
 from ringbatch.engine.supervisor.scaling import (
     AGAIN_NS,
     Decision,
-    Reading,
-    Room,
+    Headroom,
+    Measurements,
     Rules,
     Scaler,
     bounded,
@@ -59,7 +59,7 @@ class Played:
         self.now_ns += TICK_NS
         self._rows += load * TICK_NS * CAP / CYCLE_NS
         self._run_ns += min(load, self.running) * TICK_NS
-        reading = Reading(
+        reading = Measurements(
             now_ns=self.now_ns,
             wait_ns=int(wait_ms * MS),
             cycle_ns=CYCLE_NS,
@@ -293,17 +293,17 @@ def test_the_range_holds_at_any_load(load: list[tuple[float, float]], fewest: in
             before = decision.workers
 
 
-HERE, FAR = Room(2, Cause.MEMORY), Room(1, Cause.CPUS)
-FULL = Room(0, Cause.MEMORY)
+HERE, FAR = Headroom(2, Cause.MEMORY), Headroom(1, Cause.CPUS)
+FULL = Headroom(0, Cause.MEMORY)
 
 
 @pytest.mark.parametrize(
     ("rooms", "decided"),
     [
-        ([Room(3, Cause.MEMORY)] * 3, Decision(5, Cause.LATE)),
-        ([Room(2, Cause.MEMORY)] * 3, Decision(4, Cause.LATE)),
-        ([Room(0, Cause.MEMORY)] * 3, Decision(2, Cause.MEMORY)),
-        ([Room(0, Cause.CPUS)] * 3, Decision(2, Cause.CPUS)),
+        ([Headroom(3, Cause.MEMORY)] * 3, Decision(5, Cause.LATE)),
+        ([Headroom(2, Cause.MEMORY)] * 3, Decision(4, Cause.LATE)),
+        ([Headroom(0, Cause.MEMORY)] * 3, Decision(2, Cause.MEMORY)),
+        ([Headroom(0, Cause.CPUS)] * 3, Decision(2, Cause.CPUS)),
         ([HERE, HERE, FAR], Decision(5, Cause.LATE)),
         ([HERE, FAR, FAR], Decision(4, Cause.LATE)),
         ([FAR, HERE, HERE], Decision(5, Cause.LATE)),
@@ -311,23 +311,25 @@ FULL = Room(0, Cause.MEMORY)
         ([FULL, HERE, HERE], Decision(2, Cause.MEMORY)),
     ],
 )
-def test_no_more_are_started_than_there_is_room_for(rooms: list[Room], decided: Decision) -> None:
+def test_no_more_are_started_than_there_is_room_for(
+    rooms: list[Headroom], decided: Decision
+) -> None:
     assert bounded(Decision(5, Cause.LATE), 2, rooms) == decided
 
 
 @pytest.mark.parametrize(
     ("free", "own", "used", "each", "found"),
     [
-        (1000, 300, 0.0, 0.0, Room(3, Cause.MEMORY)),
-        (1000, 1000, 0.0, 0.0, Room(0, Cause.MEMORY)),
-        (None, 300, 1.0, 1.0, Room(3, Cause.CPUS)),
-        (1 << 40, 300, 3.9, 1.0, Room(0, Cause.CPUS)),
-        (1 << 40, 300, 5.0, 1.0, Room(0, Cause.CPUS)),
-        (1 << 40, 300, 0.2, 0.05, Room(76, Cause.CPUS)),
-        (None, 0, 0.0, 0.0, Room(PLENTY, Cause.MEMORY)),
+        (1000, 300, 0.0, 0.0, Headroom(3, Cause.MEMORY)),
+        (1000, 1000, 0.0, 0.0, Headroom(0, Cause.MEMORY)),
+        (None, 300, 1.0, 1.0, Headroom(3, Cause.CPUS)),
+        (1 << 40, 300, 3.9, 1.0, Headroom(0, Cause.CPUS)),
+        (1 << 40, 300, 5.0, 1.0, Headroom(0, Cause.CPUS)),
+        (1 << 40, 300, 0.2, 0.05, Headroom(76, Cause.CPUS)),
+        (None, 0, 0.0, 0.0, Headroom(PLENTY, Cause.MEMORY)),
     ],
 )
 def test_how_many_more_a_host_has_room_for(
-    free: int | None, own: int, used: float, each: float, found: Room
+    free: int | None, own: int, used: float, each: float, found: Headroom
 ) -> None:
     assert room(free, own, cpus=4.0, used=used, each=each) == found

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringbatch.engine.supervisor.scaling import Decision
-from ringbatch.engine.supervisor.scaling_queue import Wish, in_turn
+from ringbatch.engine.supervisor.scaling_queue import QueuedDecision, in_turn
 from ringbatch.shm.scalings import Cause
 
 MOST_ROUNDS = 3
@@ -15,12 +15,12 @@ MOST_ROUNDS = 3
 MODELS = 6
 
 
-def up(reference: int, since_ns: int, starts: int = 1) -> Wish:
-    return Wish(reference, Decision(starts, Cause.REQUEST), starts, since_ns)
+def up(reference: int, since_ns: int, starts: int = 1) -> QueuedDecision:
+    return QueuedDecision(reference, Decision(starts, Cause.REQUEST), starts, since_ns)
 
 
-def down(reference: int, since_ns: int) -> Wish:
-    return Wish(reference, Decision(0, Cause.UNUSED), 0, since_ns)
+def down(reference: int, since_ns: int) -> QueuedDecision:
+    return QueuedDecision(reference, Decision(0, Cause.UNUSED), 0, since_ns)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def down(reference: int, since_ns: int) -> Wish:
     ],
 )
 def test_two_places_go_to_the_models_that_need_them_most(
-    wishes: list[Wish], starting: int, chosen: list[int]
+    wishes: list[QueuedDecision], starting: int, chosen: list[int]
 ) -> None:
     assert [wish.reference for wish in in_turn(wishes, starting, 2)] == chosen
 
@@ -75,7 +75,7 @@ class Model:
         return self._rounds[self._count % len(self._rounds)]
 
     @property
-    def wish(self) -> Wish | None:
+    def wish(self) -> QueuedDecision | None:
         if self.since is None:
             return None
         starts = self.round.starts

@@ -28,14 +28,17 @@ from ringbatch.shm.descriptors import ModelWords
 
 MUTANTS: Final = {
     "the first of the file wins": Mutant(
-        autoscaler, "in_turn", "(not wish.starts, wish.since_ns)", "not wish.starts"
+        autoscaler, "in_turn", "(not queued.starts, queued.since_ns)", "not queued.starts"
     ),
     "the longest wait comes last": Mutant(
-        autoscaler, "in_turn", "wish.since_ns)", "-wish.since_ns)"
+        autoscaler, "in_turn", "queued.since_ns)", "-queued.since_ns)"
     ),
-    "each look begins to wait anew": Mutant(Autoscaler, "_wish", "lasts else", "False else"),
+    "each look begins to wait anew": Mutant(Autoscaler, "_queued", "lasts else", "False else"),
     "downs before ups": Mutant(
-        autoscaler, "in_turn", "not wish.starts, wish.since_ns", "wish.starts, wish.since_ns"
+        autoscaler,
+        "in_turn",
+        "not queued.starts, queued.since_ns",
+        "queued.starts, queued.since_ns",
     ),
     "no downs beside as many ups as there are places": Mutant(
         autoscaler, "in_turn", "elif let_go and free <= 0", "elif free <= 0"

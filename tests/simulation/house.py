@@ -14,7 +14,7 @@ from unittest.mock import patch
 from simulation.kernel import Kernel, Pipe, Selector, Violation
 from simulation.played import Cast, Fault
 
-from ringbatch.engine.models.model_file import Kept
+from ringbatch.engine.models.model_file import HeldFile
 from ringbatch.engine.process import placement
 from ringbatch.engine.process.cpu_plan import Host
 from ringbatch.engine.process.role_commands import ToRole
@@ -38,7 +38,7 @@ from ringbatch.engine.supervisor.child_process import Child, Death
 from ringbatch.engine.supervisor.host_gauge import HostGauge
 from ringbatch.engine.supervisor.loop import Act, Loop
 from ringbatch.engine.supervisor.model_changes import ModelChanges
-from ringbatch.engine.supervisor.scaling import Room
+from ringbatch.engine.supervisor.scaling import Headroom
 from ringbatch.engine.supervisor.signals import Signals
 from ringbatch.shm.host.control_socket import Order, Report
 from ringbatch.shm.layout import Layout
@@ -337,11 +337,13 @@ class PlayedGauge(HostGauge):
         self._house.cast.fails("look")
         super().look(now_ns, pids)
 
-    def room(self, pids: Iterable[int], starting: Iterable[tuple[Iterable[int], int]] = ()) -> Room:
+    def room(
+        self, pids: Iterable[int], starting: Iterable[tuple[Iterable[int], int]] = ()
+    ) -> Headroom:
         """See `HostGauge.room`."""
         if self._house.has_room:
             return super().room(pids, starting)
-        return Room(self._chance.randrange(3), Cause.MEMORY)
+        return Headroom(self._chance.randrange(3), Cause.MEMORY)
 
 
 class PlayedSignals(Signals):
@@ -429,9 +431,9 @@ class PlayedFile:
         self._files = files
         self._number = files.get(path, 0)
 
-    def kept(self) -> Kept:
+    def kept(self) -> HeldFile:
         """See `ModelFile.kept`."""
-        return Kept(-1, (self._number,), copied=False)
+        return HeldFile(-1, (self._number,), copied=False)
 
     def differs(self) -> bool:
         """See `ModelFile.differs`."""

@@ -125,7 +125,7 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
     "the change that the load wants is decided and not done": Mutant(
         Autoscaler,
         "_begin",
-        "self._changes.scale(wish.reference, decision.workers, partial(self._conclude, wish))",
+        "self._changes.scale(queued.reference, decision.workers, partial(self._conclude, queued))",
         "pass",
     ),
     "the load is looked at once": Mutant(
