@@ -219,7 +219,7 @@ class ModelCounters(Counters):
         self._words = memoryview(bytearray((self._first + self._size) * WORD)).cast("Q")
 
 
-class Accounts:
+class CounterBlocks:
     """The blocks of all accounts, for the collector, which has one object for each.
 
     Args:

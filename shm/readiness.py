@@ -42,7 +42,7 @@ class ModelState(IntEnum):
     NO_SERVER = 12
 
 
-class Requests(Enum):
+class RequestFate(Enum):
     """Fates of a request that comes now."""
 
     RUN = "a worker takes it"
@@ -50,7 +50,7 @@ class Requests(Enum):
     REFUSED = "it gets 503 at once, and so does what waits"
 
 
-class Row(NamedTuple):
+class StateMeaning(NamedTuple):
     """Meaning of a state.
 
     Attributes:
@@ -59,36 +59,36 @@ class Row(NamedTuple):
     """
 
     ready: bool
-    requests: Requests | None = None
+    requests: RequestFate | None = None
 
 
 TABLE: Final = {
     # The engine stops: what comes is still served, and balancers are to turn away.
-    ModelState.STOPPING: Row(False),
+    ModelState.STOPPING: StateMeaning(False),
     # No collector looks for requests; the next one finds them.
-    ModelState.NO_COLLECTOR: Row(False),
+    ModelState.NO_COLLECTOR: StateMeaning(False),
     # No worker has held the model yet.
-    ModelState.LOADING: Row(False, Requests.REFUSED),
+    ModelState.LOADING: StateMeaning(False, RequestFate.REFUSED),
     # All its workers have died, and the last two starts of each have failed.
-    ModelState.CANNOT_LOAD: Row(False, Requests.REFUSED),
+    ModelState.CANNOT_LOAD: StateMeaning(False, RequestFate.REFUSED),
     # The load had left no worker, and the last one that was to be started was not ready.
-    ModelState.CANNOT_WAKE: Row(False, Requests.REFUSED),
+    ModelState.CANNOT_WAKE: StateMeaning(False, RequestFate.REFUSED),
     # Its workers die soon after they are ready, again and again.
-    ModelState.UNSTEADY: Row(False),
+    ModelState.UNSTEADY: StateMeaning(False),
     # Its workers have died, and are being started again.
-    ModelState.RESTARTING: Row(False, Requests.WAIT),
+    ModelState.RESTARTING: StateMeaning(False, RequestFate.WAIT),
     # Its workers have not finished a batch for too long.
-    ModelState.STUCK: Row(False),
+    ModelState.STUCK: StateMeaning(False),
     # Its workers fail every request.
-    ModelState.FAILING: Row(False),
+    ModelState.FAILING: StateMeaning(False),
     # None of the model servers behind its workers answers.
-    ModelState.NO_SERVER: Row(False),
+    ModelState.NO_SERVER: StateMeaning(False),
     # The load had left no worker; a request has come, and one is being started.
-    ModelState.WAKING: Row(True, Requests.WAIT),
+    ModelState.WAKING: StateMeaning(True, RequestFate.WAIT),
     # The load has left no worker; the next request has one started.
-    ModelState.AT_REST: Row(True, Requests.WAIT),
+    ModelState.AT_REST: StateMeaning(True, RequestFate.WAIT),
     # A worker holds the model. A new version is loaded beside the one that serves.
-    ModelState.SERVING: Row(True, Requests.RUN),
+    ModelState.SERVING: StateMeaning(True, RequestFate.RUN),
 }
 """Meaning of each state; of several that hold, the first counts."""
 _PLACE: Final = {state: place for place, state in enumerate(TABLE)}
@@ -136,7 +136,7 @@ def state_of(
 
 def refuses(state: ModelState) -> bool:
     """Return whether requests are refused in a state that the collector publishes."""
-    return TABLE[state].requests is Requests.REFUSED
+    return TABLE[state].requests is RequestFate.REFUSED
 
 
 def publish(words: memoryview, model: int, state: ModelState) -> None:

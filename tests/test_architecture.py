@@ -12,7 +12,7 @@ import pytest
 from sources import ROOT, own_files
 from test_rooms import ARROWS
 
-from ringbatch.shm.readiness import TABLE, Requests
+from ringbatch.shm.readiness import TABLE, RequestFate
 
 TEXT: Final = (ROOT / "ARCHITECTURE.md").read_text()
 PAGES: Final = {page.stem: page.read_text() for page in sorted((ROOT / "docs/design").glob("*.md"))}
@@ -184,7 +184,7 @@ def test_the_states_of_a_model_are_those_of_the_rule() -> None:
         r"\| state \| holds while .*\n\|[-|]+\n((?:\|.*\n)+)", section("A request's life")
     )
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows.splitlines()]
-    words = {Requests.RUN: "run", Requests.WAIT: "wait", Requests.REFUSED: "503"}
+    words = {RequestFate.RUN: "run", RequestFate.WAIT: "wait", RequestFate.REFUSED: "503"}
     assert [(name, ready, requests.partition(",")[0]) for name, _, ready, requests in cells] == [
         (
             state.name,

@@ -311,7 +311,7 @@ OWN_BACKGROUND = {
     "ringbatch.frontend.client.channel": {"Thread"},
     # Each piece of work has a future, for which its caller waits.
     "ringbatch.frontend.request.offload_process": {"ThreadPoolExecutor"},
-    "ringbatch.frontend.request.queue": {"run_in_executor"},
+    "ringbatch.frontend.request.thread_queue": {"run_in_executor"},
     "ringbatch.frontend.texts.tokenizing": {"ThreadPoolExecutor"},
     # A task for each call or request, which always ends it with an answer or an error text.
     "ringbatch.frontend.grpc.calls": {"create_task"},

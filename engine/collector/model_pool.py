@@ -28,7 +28,7 @@ from ringbatch.shm.descriptors import (
     WorkerWords,
 )
 from ringbatch.shm.memory_order import load_acquire
-from ringbatch.shm.model_counters import Accounts, ModelCounters
+from ringbatch.shm.model_counters import CounterBlocks, ModelCounters
 from ringbatch.shm.model_spec import SERVING, ModelSpec, defaults
 from ringbatch.shm.ring import Producer
 from ringbatch.shm.segment import Segment
@@ -66,7 +66,7 @@ class ModelPool:
         self._wake_worker = wake_worker
         self._number = 0
         self._gone: dict[int, ModelSpec] = {}
-        self._accounts = Accounts(segment.words, segment.layout)
+        self._accounts = CounterBlocks(segment.words, segment.layout)
         self._patient_until_ns = 0
         self._serving: dict[tuple[str, str], list[Model]] = {}
         self.agenda = Agenda()

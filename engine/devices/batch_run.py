@@ -147,7 +147,7 @@ class BatchRun:
         """Have the device read requests' memory by itself.
 
         Raises:
-            Refused: it does not; the CPU gathers all rows then.
+            MemoryRefused: it does not; the CPU gathers all rows then.
         """
         memory = np.frombuffer(self._memory, np.uint8)[self._payload_byte :]
         self._requests = self._device.register(memory)

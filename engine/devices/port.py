@@ -21,7 +21,7 @@ from ringbatch.shm.tensor import Tensor
 T = TypeVar("T")
 
 
-class Refused(Exception):
+class MemoryRefused(Exception):
     """Raised where the device does not take memory of this process; the text says why."""
 
 
@@ -81,7 +81,7 @@ class Device(Protocol):
             memory: an array of uint8.
 
         Raises:
-            Refused: it does not.
+            MemoryRefused: it does not.
         """
 
     def unregister(self) -> None:

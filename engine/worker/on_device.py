@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from ringbatch.engine.devices.batch_run import BatchRun, is_placeable
-from ringbatch.engine.devices.port import Device, Refused
+from ringbatch.engine.devices.port import Device, MemoryRefused
 from ringbatch.engine.models.model import Model, refusing
 from ringbatch.engine.worker.graph_check import capture, graph_sizes
 from ringbatch.engine.worker.parity_run import MADE_UP, drawn
@@ -108,7 +108,7 @@ def _way_in(
     refusal = ""
     try:
         run.register()
-    except Refused as refused:
+    except MemoryRefused as refused:
         refusal = f"{device.name} refuses: {refused}"
     with refusing(path, f"copies of {rows} rows to {device.name}"):
         run.measure(rows, clock_ns)

@@ -17,7 +17,7 @@ Answer = Sequence[Any]
 _SEED: Final = 1
 
 
-class Batch(NamedTuple):
+class ComparedBatch(NamedTuple):
     """Rows that are run together.
 
     Attributes:
@@ -68,7 +68,7 @@ class Difference:
 
 def batches(
     groups: Sequence[Sequence[int]], sizes: Sequence[int], allowed: Sequence[int], *, long: bool
-) -> Iterator[Batch]:
+) -> Iterator[ComparedBatch]:
     """Yield the batches of at least two rows that are run.
 
     Args:
@@ -83,22 +83,22 @@ def batches(
             for order in (group, drawn.sample(group, len(group))):
                 for start in range(0, len(order), size):
                     members = tuple(order[(start + n) % len(order)] for n in range(size))
-                    yield Batch(members, 0, f"in a batch of {size}")
+                    yield ComparedBatch(members, 0, f"in a batch of {size}")
             if size in allowed and size - 1 not in allowed:
                 words = f"in a batch of {size - 1}, padded to {size}"
                 for start in range(0, len(group), size - 1):
                     members = tuple(group[(start + n) % len(group)] for n in range(size - 1))
-                    yield Batch(members, 0, words)
+                    yield ComparedBatch(members, 0, words)
         if long and max(sizes) > 1:
             for member in group:
-                yield Batch((member,), 1, "beside a long neighbour")
+                yield ComparedBatch((member,), 1, "beside a long neighbour")
 
 
 def compared(
     count: int,
     outputs: Sequence[str],
-    tried: Iterator[Batch],
-    run: Callable[[Batch], Sequence[Answer]],
+    tried: Iterator[ComparedBatch],
+    run: Callable[[ComparedBatch], Sequence[Answer]],
     tolerance: float,
 ) -> list[Difference]:
     """Run all batches, and return the largest difference of each output.
@@ -110,7 +110,7 @@ def compared(
         run: the answers for the members of a batch, in order.
         tolerance: of a number, times its size if that is above 1.
     """
-    alone = [run(Batch((number,), 0, "alone"))[0] for number in range(count)]
+    alone = [run(ComparedBatch((number,), 0, "alone"))[0] for number in range(count)]
     found = [Difference(name) for name in outputs]
     for batch in tried:
         for member, answer in zip(batch.members, run(batch), strict=True):
@@ -119,7 +119,9 @@ def compared(
     return found
 
 
-def _note(worst: Difference, found: tuple[float, float, float], sample: int, batch: Batch) -> None:
+def _note(
+    worst: Difference, found: tuple[float, float, float], sample: int, batch: ComparedBatch
+) -> None:
     absolute, relative, excess = found
     worst.absolute = max(worst.absolute, absolute)
     worst.relative = max(worst.relative, relative)

@@ -11,7 +11,7 @@ from ringbatch.engine.models.model import refusing
 from ringbatch.engine.process.role_commands import Parity
 from ringbatch.engine.process.role_events import ParityCompared
 from ringbatch.engine.worker.outputs import array_dtype
-from ringbatch.engine.worker.parity import Answer, Batch, batches, compared
+from ringbatch.engine.worker.parity import Answer, ComparedBatch, batches, compared
 from ringbatch.engine.worker.samples import (
     made_up,
     of_default,
@@ -54,7 +54,7 @@ def compare(
         number: found for group, found in zip(groups, neighbours, strict=True) for number in group
     }
 
-    def run(batch: Batch) -> Sequence[Answer]:
+    def run(batch: ComparedBatch) -> Sequence[Answer]:
         rows = [samples[number] for number in batch.members]
         if batch.neighbours:
             rows.append(neighbour_of[batch.members[0]])
@@ -86,7 +86,7 @@ def _numbers(spec: ModelSpec, row: Answer) -> Answer:
     ]
 
 
-def _which(batch: Batch, wanted: Parity) -> str:
+def _which(batch: ComparedBatch, wanted: Parity) -> str:
     numbers = ", ".join(str(number + 1) for number in batch.members)
     which = f"sample{'s' * (len(batch.members) > 1)} {numbers} {batch.words}"
     return which if wanted.file else f"{which}, made up as --parity names no file"

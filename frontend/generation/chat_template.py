@@ -44,7 +44,7 @@ def _token(value: Any) -> Any:
     return value.get("content", "") if isinstance(value, dict) else value
 
 
-class Refused(Exception):
+class TemplateRefused(Exception):
     """A template does not take the messages; the text is its own."""
 
 
@@ -95,7 +95,7 @@ class ChatTemplate:
             return self._template.render(
                 messages=messages, add_generation_prompt=True, tools=None, **self._tokens
             )
-        except Refused as error:
+        except TemplateRefused as error:
             words = " ".join(str(error).split())[:_SHOWN_CHARACTERS]
             raise InvalidRequest(
                 f"the model's chat template refuses the messages: {words}"
@@ -107,7 +107,7 @@ class ChatTemplate:
 
 
 def _raise(words: object) -> NoReturn:
-    raise Refused(str(words))
+    raise TemplateRefused(str(words))
 
 
 def _to_json(value: Any, ensure_ascii: bool = False, indent: Any = None, **more: Any) -> str:

@@ -15,7 +15,7 @@ from ringbatch.frontend.metrics.families import Family, gauge
 from ringbatch.frontend.metrics.gpus import gpu_metrics
 from ringbatch.frontend.metrics.histograms import OF_MODEL, model_metrics, request_metrics
 from ringbatch.frontend.metrics.model_metrics import own_metrics
-from ringbatch.frontend.metrics.processes import Usage
+from ringbatch.frontend.metrics.processes import ResourceUsage
 from ringbatch.frontend.metrics.upstreams import upstream_metrics
 from ringbatch.frontend.security.handshakes import FailedHandshakes
 from ringbatch.shm.counters import (
@@ -195,7 +195,7 @@ class EngineMetrics:
         self._serving: list[ModelSpec] = []
         self._accounts: list[ModelSpec] = []
 
-    def collect(self, used: Mapping[str, Usage]) -> Iterator[Family]:
+    def collect(self, used: Mapping[str, ResourceUsage]) -> Iterator[Family]:
         """Yield all metrics as they are now.
 
         Args:
@@ -452,7 +452,7 @@ class EngineMetrics:
         return [words[layout.model(spec.index) + word] for spec in self._serving]
 
 
-def _of_processes(used: Mapping[str, Usage]) -> Iterator[Family]:
+def _of_processes(used: Mapping[str, ResourceUsage]) -> Iterator[Family]:
     memory = Family(
         "gauge",
         "ringbatch_process_resident_memory_bytes",

@@ -13,7 +13,7 @@ _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _PROC: Final = Path("/proc")
 
 
-class Usage(NamedTuple):
+class ResourceUsage(NamedTuple):
     """Resources used by one process, or by all of one name.
 
     Attributes:
@@ -25,21 +25,23 @@ class Usage(NamedTuple):
     cpu_s: float
 
 
-def usage(supervisor: int, proc: Path = _PROC) -> dict[str, Usage]:
+def usage(supervisor: int, proc: Path = _PROC) -> dict[str, ResourceUsage]:
     """Return the usage of a supervisor and its descendants, by the role of each.
 
     Args:
         supervisor: its process id.
         proc: the file system of the kernel.
     """
-    found: dict[str, Usage] = {}
+    found: dict[str, ResourceUsage] = {}
     for pid in _descendants(proc, supervisor):
         # One that ends meanwhile is left out.
         with suppress(OSError, ValueError, IndexError):
             name, own = _title(proc / str(pid)), _usage(proc / str(pid))
             if name:
-                other = found.get(name, Usage(0, 0.0))
-                found[name] = Usage(other.memory_bytes + own.memory_bytes, other.cpu_s + own.cpu_s)
+                other = found.get(name, ResourceUsage(0, 0.0))
+                found[name] = ResourceUsage(
+                    other.memory_bytes + own.memory_bytes, other.cpu_s + own.cpu_s
+                )
     return found
 
 
@@ -57,8 +59,8 @@ def _title(process: Path) -> str:
     return text.removeprefix(_TITLE).strip() if text.startswith(_TITLE) else ""
 
 
-def _usage(process: Path) -> Usage:
+def _usage(process: Path) -> ResourceUsage:
     # The name in brackets may hold anything.
     fields = (process / "stat").read_text().rpartition(")")[2].split()
     pages = int((process / "statm").read_text().split()[1])
-    return Usage(pages * _PAGE_BYTES, (int(fields[11]) + int(fields[12])) / _TICKS_PER_S)
+    return ResourceUsage(pages * _PAGE_BYTES, (int(fields[11]) + int(fields[12])) / _TICKS_PER_S)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ringbatch.frontend.offload.messages import Bytes, Job, Received
 from ringbatch.frontend.offload.process import Process
-from ringbatch.frontend.request.queue import Queue
+from ringbatch.frontend.request.thread_queue import ThreadQueue
 
 MOST_WAITING_BYTES: Final = 1 << 26
 """The most bytes of bodies and results that may wait: some seconds of the process's time."""
@@ -19,7 +19,7 @@ class OtherProcess:
     def __init__(self) -> None:
         self._process = Process()
         self._thread: ThreadPoolExecutor | None = None
-        self.queue = Queue(self._started, MOST_WAITING_BYTES)
+        self.queue = ThreadQueue(self._started, MOST_WAITING_BYTES)
 
     def submit(
         self, wanted: Callable[[], bool], job: Job, value: Any, data: Sequence[Bytes]

@@ -61,7 +61,7 @@ class Already(Generic[B, F, A]):
         return self._codec.refusal(name, error)
 
 
-class Reading(WaitingCall[Received], Generic[A]):
+class OffloadedRequest(WaitingCall[Received], Generic[A]):
     """A request whose body the other process reads; then it goes on like any other.
 
     Args:

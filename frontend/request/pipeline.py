@@ -26,14 +26,14 @@ from ringbatch.frontend.request.calls import RequestHandle
 from ringbatch.frontend.request.codec import Codec, Parts, Read
 from ringbatch.frontend.request.models import Models
 from ringbatch.frontend.request.offload import Offloaded
-from ringbatch.frontend.request.offloaded_reading import Already, Reading
+from ringbatch.frontend.request.offloaded_reading import Already, OffloadedRequest
 from ringbatch.frontend.request.parts_group import PartsGroup
 from ringbatch.frontend.request.parts_task import InParts, RequestInParts
-from ringbatch.frontend.request.queue import Queue
 from ringbatch.frontend.request.resumable_task import ResumableRequest
 from ringbatch.frontend.request.served_model import ServedModel
 from ringbatch.frontend.request.split import SplitRequest
 from ringbatch.frontend.request.task import Engine, InflightRequest
+from ringbatch.frontend.request.thread_queue import ThreadQueue
 from ringbatch.frontend.request.tokenizing import MOST_WAITING, Reordered, Tokenizing
 from ringbatch.frontend.texts.tokenizing import TextModel, Tokenized, thread
 from ringbatch.shm.account import IDENTITY_MASK, MAX_WORD, word_for_slot
@@ -93,7 +93,7 @@ class Pipeline:
         self._clock = clock
         self._twice_full = 2 * engine.lane.capacity
         self._comfortable_bytes = engine.lane_bytes >> 1
-        self._texts = Queue(thread, MOST_WAITING)
+        self._texts = ThreadQueue(thread, MOST_WAITING)
 
     def start(
         self,
@@ -278,7 +278,7 @@ class Pipeline:
         def refuse(error: RequestError) -> Read[A]:
             raise error
 
-        call: Reading[A] = Reading(self.engine, large, go_on, gone)
+        call: OffloadedRequest[A] = OffloadedRequest(self.engine, large, go_on, gone)
         try:
             limit_ns = shortest_ns(large.model_timeout_ns or _EVER_NS, timeout_ns)
             call.begin(body, 0 if limit_ns == _EVER_NS else limit_ns)

@@ -10,7 +10,7 @@ from ringbatch.frontend.codec.limit_messages import no_thread_now
 T = TypeVar("T")
 
 
-class Queue:
+class ThreadQueue:
     """Queue of the requests that wait for a thread, and of the one that it works on.
 
     Attributes:

@@ -11,8 +11,8 @@ from ringbatch.frontend.codec.rendering import OffloadJob, Rendering, Results
 from ringbatch.frontend.request.calls import RequestHandle
 from ringbatch.frontend.request.offload import write_reordered
 from ringbatch.frontend.request.outcomes import NO_SLOT
-from ringbatch.frontend.request.queue import Queue
 from ringbatch.frontend.request.task import A, Engine, InflightRequest
+from ringbatch.frontend.request.thread_queue import ThreadQueue
 from ringbatch.frontend.request.waiting_call import WaitingCall
 from ringbatch.frontend.texts.rows import reordered
 from ringbatch.frontend.texts.tokenizing import Tokenized
@@ -48,7 +48,7 @@ class Tokenizing(WaitingCall[Tokenized], Generic[A]):
         self._task = task
         self._send = send
 
-    def begin(self, tokenized: Callable[[], Tokenized], size: int, queue: Queue) -> None:
+    def begin(self, tokenized: Callable[[], Tokenized], size: int, queue: ThreadQueue) -> None:
         """Have a thread do it, on the running loop.
 
         Args:

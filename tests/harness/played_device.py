@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringbatch.engine.devices.batch_run import row_bytes, stored_dtype
-from ringbatch.engine.devices.port import Event, Locked, Piece, Refused
+from ringbatch.engine.devices.port import Event, Locked, MemoryRefused, Piece
 from ringbatch.shm.brain_floats import widened
 from ringbatch.shm.tensor import Tensor
 
@@ -198,7 +198,7 @@ class PlayedDevice:
 
     def register(self, memory: Bytes) -> Locked:
         if self.refuses:
-            raise Refused(self.refuses)
+            raise MemoryRefused(self.refuses)
         self.in_memory = memory
         return Locked(memory, "requests")
 

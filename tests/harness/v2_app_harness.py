@@ -25,7 +25,7 @@ from ringbatch.shm.descriptors import HeaderWords, ModelWords
 from ringbatch.shm.engine_slots import BatchMark, EngineSlots, Request
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import PAGE
-from ringbatch.shm.model_counters import Accounts, ModelCounters, Spent
+from ringbatch.shm.model_counters import CounterBlocks, ModelCounters, Spent
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.readiness import ModelState, publish
 from ringbatch.shm.ring import Consumer
@@ -108,7 +108,7 @@ class Harness:
 
     def counters(self, name: str) -> ModelCounters:
         layout = self.segment.layout
-        return Accounts(self.segment.words, layout).of(self.service.model(name).spec.account)
+        return CounterBlocks(self.segment.words, layout).of(self.service.model(name).spec.account)
 
     def _ring(self) -> None:
         self._loop.call_soon(self._run)

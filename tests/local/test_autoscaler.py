@@ -24,7 +24,7 @@ from ringbatch.engine.supervisor.worker_pool import WorkerPool
 from ringbatch.shm.counters import Counters, ModelCounter
 from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.host.control_socket import End, Report
-from ringbatch.shm.model_counters import Accounts
+from ringbatch.shm.model_counters import CounterBlocks
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.scalings import Cause, Scalings
 
@@ -105,7 +105,7 @@ class Engine:
             gauge,
             lambda: self.now_ns,
         )
-        accounts = Accounts(self.segment.words, self.segment.layout)
+        accounts = CounterBlocks(self.segment.words, self.segment.layout)
         self._counters: list[Counters] = [accounts.of(spec.account) for spec in entries]
         for spec in entries:
             self._are(spec, spec.running)

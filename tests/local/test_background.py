@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from ringbatch.frontend.codec.limit_messages import no_thread_now
-from ringbatch.frontend.request.queue import Queue
+from ringbatch.frontend.request.thread_queue import ThreadQueue
 from ringbatch.shm.errors import Overloaded, StartupError
 from ringbatch.shm.host import background
 
@@ -156,7 +156,7 @@ def test_a_request_without_a_thread_is_refused_and_the_next_one_is_not(
 ) -> None:
     async def main() -> None:
         with ThreadPoolExecutor(1) as thread:
-            queue = Queue(lambda: thread, 100)
+            queue = ThreadQueue(lambda: thread, 100)
             with pytest.raises(Overloaded, match=str(no_thread_now())):
                 queue.submit(lambda: 1, 10)
             assert queue.size == 0

@@ -20,7 +20,7 @@ from tiers import exhaustive
 
 from ringbatch.engine.devices.batch_run import SETS, BatchRun, Rows, is_placeable, row_bytes
 from ringbatch.engine.devices.buffer_set import BufferSet
-from ringbatch.engine.devices.port import Event, Piece, Refused
+from ringbatch.engine.devices.port import Event, MemoryRefused, Piece
 from ringbatch.shm.attempts import copy_ns_in, runs_in
 from ringbatch.shm.slot import Status
 from ringbatch.shm.tensor import Tensor
@@ -425,7 +425,7 @@ def test_copies_take_the_time_of_the_quicker_way(call_ns: int, refuses: str, tak
     device = Metered(call_ns)
     device.refuses = refuses
     run = BatchRun(device, [X, N], memoryview(bytearray(1 << 16)), 4096)
-    with suppress(Refused):
+    with suppress(MemoryRefused):
         run.register()
     run.measure(4, device.clock_ns)
     one_ns = run.copies_ns(4)
@@ -467,7 +467,7 @@ def test_a_device_that_refuses_memory_is_fed_from_page_locked_memory() -> None:
     device.refuses = "operation not supported"
     memory = memoryview(bytearray(np.arange(8, dtype="f4").tobytes()))
     run = BatchRun(device, [X], memory, 0)
-    with pytest.raises(Refused, match="operation not supported"):
+    with pytest.raises(MemoryRefused, match="operation not supported"):
         run.register()
     assert run.predict(Rows([24, 8], [8, 8], 2)).tolist() == [[6, 7], [2, 3]]
     assert device.copies == ["1 of block"]

@@ -26,7 +26,7 @@ from ringbatch.frontend.load.slowdown import UNNOTICED_NS, Pace
 from ringbatch.shm import cost_profile
 from ringbatch.shm.cost_profile import Trial
 from ringbatch.shm.descriptors import ModelWords
-from ringbatch.shm.model_counters import Accounts, Spent
+from ringbatch.shm.model_counters import CounterBlocks, Spent
 from ringbatch.shm.readiness import ModelState, publish
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.tallies import Protocol, Tallies
@@ -52,7 +52,7 @@ def served(answer_ms: int = 0, row_ns: int = 0, ready: int = 2) -> Segment:
 
 def ran(segment: Segment, rows: int, batches: int, run_ms: int) -> None:
     """Count batches as the collector does."""
-    counters = Accounts(segment.words, segment.layout).of(0)
+    counters = CounterBlocks(segment.words, segment.layout).of(0)
     for _ in range(batches):
         counters.ran(rows, rows, Spent(0, run_ms * MS, 0, 0, 0))
 
@@ -80,7 +80,7 @@ def test_a_models_slowness_is_not_held_against_the_next_of_its_name() -> None:
 def test_a_report_says_by_how_much_the_model_with_the_most_is_slow() -> None:
     segment, now_ns = served(), 0
     reports = LoadReports(segment, lambda: now_ns)
-    counters = Accounts(segment.words, segment.layout).of(0)
+    counters = CounterBlocks(segment.words, segment.layout).of(0)
     for second in range(5):
         now_ns = second * S
         assert reports.value("text").endswith(b"slowdown=1.0") == (second < 2)
@@ -90,7 +90,7 @@ def test_a_report_says_by_how_much_the_model_with_the_most_is_slow() -> None:
 
 def after_slow_batches(reader: LoadReader, segment: Segment) -> EngineLoad:
     """Return the load once the collector has counted batches of twice their time for a while."""
-    counters = Accounts(segment.words, segment.layout).of(0)
+    counters = CounterBlocks(segment.words, segment.layout).of(0)
     for second in range(2, 9):
         found = reader.look(second * S)
         for rows, run_ms in ((1, 9), (1, 9), (8, 18)):

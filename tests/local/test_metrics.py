@@ -28,7 +28,7 @@ from ringbatch.shm.counters import (
 )
 from ringbatch.shm.descriptors import WorkerState, WorkerWords
 from ringbatch.shm.engine_slots import EngineSlots
-from ringbatch.shm.model_counters import Accounts
+from ringbatch.shm.model_counters import CounterBlocks
 from ringbatch.shm.model_metrics import Metric, OwnMetrics, Series
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Status
@@ -140,7 +140,7 @@ def test_the_sizes_of_batches_add_up_to_the_dispatched_ones_after_any_model() ->
     found = samples(harness)
     assert found["ringbatch_model_batch_instances_count", "m", "1"] == 2
     assert found["ringbatch_model_batch_instances_sum", "m", "1"] == 5
-    Accounts(harness.segment.words, harness.segment.layout).of(1 << 16)
+    CounterBlocks(harness.segment.words, harness.segment.layout).of(1 << 16)
     found = samples(harness)
     assert found["ringbatch_model_batch_instances_count", "m", "1"] == 0
     assert found["ringbatch_model_batch_instances_sum", "m", "1"] == 0

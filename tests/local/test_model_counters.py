@@ -10,10 +10,10 @@ from ringbatch.shm.account import MIXED, PriorityClass, account_word, class_of
 from ringbatch.shm.counters import ModelCounter
 from ringbatch.shm.model_counters import (
     SIZES,
-    Accounts,
     BatchStatistics,
     ClassStatistics,
     Counted,
+    CounterBlocks,
     Spent,
 )
 from ringbatch.shm.slot import Reason
@@ -32,7 +32,7 @@ def test_batches_are_counted_under_their_size_or_the_next_power_of_two(
     rows: int, size: int
 ) -> None:
     segment = local_segment(spec())
-    accounts = Accounts(segment.words, segment.layout)
+    accounts = CounterBlocks(segment.words, segment.layout)
     accounts.of(0).ran(2, rows, Spent(1, 2, 3, 0, 0))
     found = Counted(segment.words, segment.layout, 0)
     assert found.sizes == [BatchStatistics(size, 1, 1, 2, 3)]
@@ -41,7 +41,7 @@ def test_batches_are_counted_under_their_size_or_the_next_power_of_two(
 
 def test_each_request_is_counted_by_its_own_wait() -> None:
     segment = local_segment(spec())
-    counters = Accounts(segment.words, segment.layout).of(0)
+    counters = CounterBlocks(segment.words, segment.layout).of(0)
     now_ns = 100 * FINEST_NS
     counters.dispatched((now_ns - 1, now_ns, now_ns - 3 * FINEST_NS), now_ns, Reason.IDLE, 3)
     counters.dispatched((now_ns, now_ns), now_ns, Reason.IDLE, 2)
@@ -52,7 +52,7 @@ def test_each_request_is_counted_by_its_own_wait() -> None:
 
 def test_a_request_that_runs_again_has_waited_once() -> None:
     segment = local_segment(spec())
-    counters = Accounts(segment.words, segment.layout).of(0)
+    counters = CounterBlocks(segment.words, segment.layout).of(0)
     counters.dispatched((0, 0), 5, Reason.IDLE, 2)
     counters.dispatched((0,), 50, Reason.RETRY, 1)
     found = Counted(segment.words, segment.layout, 0)
@@ -65,7 +65,7 @@ def test_a_request_that_runs_again_has_waited_once() -> None:
 
 def test_the_time_of_a_batch_is_counted_for_each_of_its_requests() -> None:
     segment = local_segment(spec())
-    Accounts(segment.words, segment.layout).of(0).ran(3, 7, Spent(10, 20, 30, 1, 2))
+    CounterBlocks(segment.words, segment.layout).of(0).ran(3, 7, Spent(10, 20, 30, 1, 2))
     found = Counted(segment.words, segment.layout, 0)
     assert [
         found[counter]
@@ -84,13 +84,13 @@ def test_the_time_of_a_batch_is_counted_for_each_of_its_requests() -> None:
 def test_the_next_collector_counts_on() -> None:
     segment = local_segment(spec())
     for _ in range(2):
-        Accounts(segment.words, segment.layout).of(0).dispatched((0,), 1, Reason.FULL, 1)
+        CounterBlocks(segment.words, segment.layout).of(0).dispatched((0,), 1, Reason.FULL, 1)
     assert Counted(segment.words, segment.layout, 0).batches[Reason.FULL] == 2
 
 
 def test_a_reused_place_inherits_nothing_and_late_counts_are_dropped() -> None:
     segment = local_segment(spec())
-    accounts = Accounts(segment.words, segment.layout)
+    accounts = CounterBlocks(segment.words, segment.layout)
     late = accounts.of(0)
     late.dispatched((0,), 1, Reason.FULL, 1)
     accounts.of(1 << 16).dispatched((0,), 1, Reason.IDLE, 1)
@@ -128,7 +128,7 @@ def test_the_death_of_a_worker_has_one_reason(
     hung: bool, killed: bool, counter: ModelCounter
 ) -> None:
     segment = local_segment(spec())
-    counters = Accounts(segment.words, segment.layout).of(0)
+    counters = CounterBlocks(segment.words, segment.layout).of(0)
     counters.worker_died(hung=hung, killed=killed)
     deaths = (ModelCounter.CRASHED, ModelCounter.KILLED, ModelCounter.HUNG)
     assert [c for c in deaths if counters[c]] == [counter]
@@ -179,7 +179,7 @@ def test_the_classes_of_a_batch_share_its_time_by_their_instances() -> None:
 
 def test_a_batch_that_runs_again_counts_its_time_and_no_wait() -> None:
     segment = local_segment(spec())
-    counters = Accounts(segment.words, segment.layout).of(0)
+    counters = CounterBlocks(segment.words, segment.layout).of(0)
     counters.dispatched((0,), 50, Reason.RETRY, 1, PriorityClass.BULK, (BULK,))
     counters.dispatched((0, 0), 50, Reason.RETRY, 2, MIXED, (BULK, 0))
     counters.ran(1, 1, Spent(0, 20, 0, 0, 0), PriorityClass.BULK)

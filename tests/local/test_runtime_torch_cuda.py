@@ -20,7 +20,7 @@ import torch_models  # noqa: E402
 from cuda_on_cpu import Site  # noqa: E402
 from torch_models import Calling, Linear, exported, opened, refused, scripted  # noqa: E402
 
-from ringbatch.engine.devices.port import Refused  # noqa: E402
+from ringbatch.engine.devices.port import MemoryRefused  # noqa: E402
 from ringbatch.engine.worker.graph_check import capture  # noqa: E402
 
 threads_as_before = torch_models.threads_as_before
@@ -216,7 +216,9 @@ def test_memory_is_registered_once_and_let_go_of(tmp_path: Path) -> None:
 def test_a_device_that_refuses_memory_says_why(tmp_path: Path) -> None:
     own = site(tmp_path, exported(Linear(), "x: batch 3"))
     own.torch.cuda.refuses = "operation not\nsupported"
-    with pytest.raises(Refused, match=r"^operation not supported, error 1 of cudaHostRegister$"):
+    with pytest.raises(
+        MemoryRefused, match=r"^operation not supported, error 1 of cudaHostRegister$"
+    ):
         own.run.register()
     assert own.calls[-1] == "zeros", "a call takes the error, so that no other one does"
     answers = own.run.predict(own.rows(ROWS[:2]))

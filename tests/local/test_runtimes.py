@@ -15,7 +15,7 @@ from model_server import ModelServer, running
 from ringbatch.engine.config.kinds import RUNTIMES
 from ringbatch.engine.models.model import Model, Options
 from ringbatch.engine.runtimes.opening import OPENERS, open_model
-from ringbatch.engine.worker.parity import Batch, batches, compared
+from ringbatch.engine.worker.parity import ComparedBatch, batches, compared
 from ringbatch.shm.errors import StartupError
 
 OPTIONS = Options(max_batch_size=32, threads=1)
@@ -112,7 +112,7 @@ def test_a_row_is_answered_alike_alone_and_in_company(
     model = opened(runtime)
     model.load()
 
-    def run(batch: Batch) -> list[list[Any]]:
+    def run(batch: ComparedBatch) -> list[list[Any]]:
         return [[row] for row in only(model.predict(ROWS[list(batch.members)]))]
 
     tried = batches([range(len(ROWS))], [1, 2, 3, 7, 32], (), long=False)

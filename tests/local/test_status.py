@@ -26,7 +26,7 @@ from ringbatch.shm.descriptors import (
 from ringbatch.shm.engines import only
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.layout import PAGE, Layout
-from ringbatch.shm.model_counters import Accounts
+from ringbatch.shm.model_counters import CounterBlocks
 from ringbatch.shm.scalings import Scalings
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Reason
@@ -43,7 +43,7 @@ def counted() -> Segment:
     layout, words = segment.layout, segment.words
     words[layout.model(0) + ModelWords.READY] = 1
     words[layout.model(0) + ModelWords.ANSWER_NS] = 5_500_000
-    model = Accounts(words, layout).of(0)
+    model = CounterBlocks(words, layout).of(0)
     for counter, amount in {
         ModelCounter.REQUESTS: 8,
         ModelCounter.ROWS: 20,

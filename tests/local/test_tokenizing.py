@@ -18,7 +18,7 @@ from text_models import LIMIT, VOCABULARY, tokens, write_directory
 
 from ringbatch.frontend.codec.outcome import InternalError
 from ringbatch.frontend.request import tokenizing
-from ringbatch.frontend.request.queue import Queue
+from ringbatch.frontend.request.thread_queue import ThreadQueue
 from ringbatch.frontend.request.tokenizing import Tokenizing
 from ringbatch.frontend.texts.rows import GivenTexts
 from ringbatch.frontend.texts.tokenizing import (
@@ -111,7 +111,7 @@ def run(
         with ThreadPoolExecutor(1) as worker:
             if busy is not None:
                 worker.submit(busy.wait)
-            queue = Queue(lambda: worker, tokenizing.MOST_WAITING)
+            queue = ThreadQueue(lambda: worker, tokenizing.MOST_WAITING)
             story.call.begin(work, 1, queue)
             try:
                 if isinstance(done := meanwhile(), Awaitable):
@@ -198,7 +198,7 @@ def test_an_ended_request_leaves_no_timer_behind() -> None:
         later = loop.call_later
         loop.call_later = lambda *call: timers.append(later(*call)) or timers[-1]  # type: ignore
         with ThreadPoolExecutor(1) as worker:
-            queue = Queue(lambda: worker, tokenizing.MOST_WAITING)
+            queue = ThreadQueue(lambda: worker, tokenizing.MOST_WAITING)
             for abandoned in (False, True):
                 story = Story()
                 story.call.begin(story.tokenized(), 1, queue)
@@ -216,7 +216,7 @@ def test_more_texts_than_may_wait_are_refused_and_one_request_alone_never_is() -
     async def begun() -> None:
         most = tokenizing.MOST_WAITING
         with ThreadPoolExecutor(1) as worker:
-            queue = Queue(lambda: worker, tokenizing.MOST_WAITING)
+            queue = ThreadQueue(lambda: worker, tokenizing.MOST_WAITING)
             stories = [Story(), Story()]
             for story, characters in zip(stories, (most - 5, 5), strict=True):
                 story.call.begin(story.tokenized(), characters, queue)

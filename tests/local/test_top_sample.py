@@ -13,7 +13,7 @@ from ringbatch.shm.counters import CollectorCounter, Counters, WorkerCounter
 from ringbatch.shm.descriptors import TASK_WORDS, RingWords, WorkerState, WorkerWords
 from ringbatch.shm.engine_slots import BatchMark
 from ringbatch.shm.lane import Lane
-from ringbatch.shm.model_counters import Accounts
+from ringbatch.shm.model_counters import CounterBlocks
 from ringbatch.shm.ring import Consumer, Producer
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Reason
@@ -115,7 +115,7 @@ def test_classes_are_in_a_sample_once_a_request_is_not_normal() -> None:
     segment, _, _ = engine()
     segment.name = "/ringbatch.prod.7.x"
     account = segment.models[0].account
-    counters = Accounts(segment.words, segment.layout).of(account)
+    counters = CounterBlocks(segment.words, segment.layout).of(account)
     counters.dispatched((0, 0), 5, Reason.IDLE, 2)
     Tallies(segment, 0).of(account, "a", "1")[Protocol.V1].ended(503, 7)
     assert sample(segment, 20 * S).models[0].classes == {}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.engine.worker.parity import Batch, batches, compared, difference
+from ringbatch.engine.worker.parity import ComparedBatch, batches, compared, difference
 
 
 @given(
@@ -43,7 +43,7 @@ ROWS = [np.array([float(n), -1.0]) for n in range(6)]
 
 
 def tried(answer: Any, tolerance: float = 1e-4) -> list[Any]:
-    def run(batch: Batch) -> list[list[Any]]:
+    def run(batch: ComparedBatch) -> list[list[Any]]:
         rows = np.stack([ROWS[number] for number in batch.members])
         return [[row] for row in answer(rows)]
 

@@ -15,15 +15,15 @@ from ringbatch.shm.readiness import (
     TABLE,
     Loss,
     ModelState,
-    Requests,
-    Row,
+    RequestFate,
+    StateMeaning,
     first,
     publish,
     refuses,
     state_of,
 )
 
-RUN, WAIT, REFUSED = Requests.RUN, Requests.WAIT, Requests.REFUSED
+RUN, WAIT, REFUSED = RequestFate.RUN, RequestFate.WAIT, RequestFate.REFUSED
 NONE, DIED, NOT_BACK = Loss
 NOW: Final = 1_000_000_000
 MODEL: Final = HeaderWords.SIZE
@@ -107,10 +107,10 @@ BY_WORKERS: Final = {
     ("workers", "state", "ready", "requests"), BY_WORKERS.values(), ids=BY_WORKERS
 )
 def test_the_state_follows_from_the_workers(
-    workers: Workers, state: ModelState, ready: bool, requests: Requests
+    workers: Workers, state: ModelState, ready: bool, requests: RequestFate
 ) -> None:
     assert workers.state is state
-    assert TABLE[state] == Row(ready, requests)
+    assert TABLE[state] == StateMeaning(ready, requests)
 
 
 def segment(state: ModelState = ModelState.SERVING) -> memoryview:
@@ -144,7 +144,7 @@ def test_a_state_that_readers_add_is_not_ready_and_changes_nothing_for_requests(
     found = standing(words, MODEL, NOW, [WORKER])
     assert found.state is state
     assert words_of in found.why
-    assert TABLE[state] == Row(ready=False)
+    assert TABLE[state] == StateMeaning(ready=False)
     assert words[MODEL + ModelWords.TAKES] == 1
 
 
@@ -213,7 +213,7 @@ workers = st.builds(
 def test_the_state_keeps_its_meaning_for_any_workers(given_: Workers) -> None:
     row = TABLE[given_.state]
     if given_.ready:
-        assert row == Row(ready=True, requests=RUN)
+        assert row == StateMeaning(ready=True, requests=RUN)
         return
     assert row.requests is not RUN, "nobody runs them"
     if row.ready:

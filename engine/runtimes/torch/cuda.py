@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringbatch.engine.devices.batch_run import row_bytes
-from ringbatch.engine.devices.port import Locked, Piece, Refused
+from ringbatch.engine.devices.port import Locked, MemoryRefused, Piece
 from ringbatch.engine.runtimes.torch.program import DATATYPES
 from ringbatch.shm.tensor import Tensor
 
@@ -103,7 +103,7 @@ class CudaDevice:
         if int(status):
             self._forget_error()
             text = " ".join(cudart.cudaGetErrorString(status).split())
-            raise Refused(f"{text}, error {int(status)} of cudaHostRegister")
+            raise MemoryRefused(f"{text}, error {int(status)} of cudaHostRegister")
         self._registered = address
         return Locked(memory, self._torch.from_numpy(memory))
 
