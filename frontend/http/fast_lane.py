@@ -31,7 +31,7 @@ from ringbatch.frontend.http.refusal_pacing import retry_after_s
 from ringbatch.frontend.http.request_tracking import LARGE_ANSWER_BYTES
 from ringbatch.frontend.http.response_heads import LENGTHS, write_whole
 from ringbatch.frontend.request.arrival import LARGE_BYTES
-from ringbatch.frontend.request.calls import Body
+from ringbatch.frontend.request.calls import Body, Upload
 from ringbatch.shm.errors import Overloaded
 from ringbatch.shm.host.background import in_thread
 from ringbatch.shm.tallies import CLIENT_GONE, Protocol
@@ -53,7 +53,7 @@ class FastLane(LaneConnection):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End a closed connection; called by the transport."""
-        self._server_state.connections.discard(self)
+        self._given.server_state.connections.discard(self)
         if self._state is _BODY or self._state is _RECEIVING:
             self._count(CLIENT_GONE)
         self._end()
@@ -164,7 +164,7 @@ class FastLane(LaneConnection):
             return
         self._tried = True
         text = bytes(memoryview(buffer)[:json_bytes])
-        upload = self._upload = self._predictions.prepare(
+        upload = self._predictions.prepare(
             head.model, text, binary_bytes, head.timeout_ns, head.account
         )
         if upload is None:
@@ -173,15 +173,12 @@ class FastLane(LaneConnection):
         if self._receiver is None:
             self._receiver = Receiver(self)
             read_with(self._transport, self._receiver)
-        self._receiver.receive_into(upload.memory, memoryview(buffer)[json_bytes:])
+        self._receiver.receive(upload, memoryview(buffer)[json_bytes:])
         self._buffer = bytearray()
         self._holding.end()
 
-    def arrived(self) -> None:
-        """Take a body that is complete in its slot; called by the receiver."""
-        upload = self._upload
-        assert upload is not None, "the receiver knows where the body goes"
-        self._upload = None
+    def arrived(self, upload: Upload) -> None:
+        """Take a request whose body is complete in its slot; called by the receiver."""
         self._state = _ANSWER
         self._call = upload.arrived(self._answer)
 
@@ -361,7 +358,7 @@ class FastLane(LaneConnection):
 
     def _hand_over(self) -> None:
         self._settings.count_hand_over()
-        self._server_state.connections.discard(self)
+        self._given.server_state.connections.discard(self)
         self._state = _ENDED
         data, self._buffer = bytes(self._buffer), bytearray()
         transport, refused = self._transport, self._refused_elsewhere

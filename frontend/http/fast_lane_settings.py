@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from uvicorn.config import Config
 from uvicorn.server import ServerState
@@ -21,6 +21,15 @@ CLOSE_GRACE_S: Final = 0.1
 """Seconds that a graceful stop waits for a request that is on its way on an idle connection."""
 HANDOVER_GRACE_S: Final = 5.0
 """Seconds of that wait if another engine serves already, so that no operator waits for the stop."""
+
+
+class UvicornArguments(NamedTuple):
+    """Arguments that uvicorn gives to each of its protocols."""
+
+    config: Config
+    server_state: ServerState
+    app_state: dict[str, Any]
+    loop: asyncio.AbstractEventLoop
 
 
 class Heir(Protocol):
@@ -81,7 +90,7 @@ class FastLaneSettings:
     def successor(
         self,
         data: bytes,
-        given: tuple[Config, ServerState, dict[str, Any], asyncio.AbstractEventLoop],
+        given: UvicornArguments,
         refused: Callable[[int], bytes],
     ) -> Any:
         """Return the protocol that goes on with a connection of another kind.

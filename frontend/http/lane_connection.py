@@ -13,14 +13,14 @@ from uvicorn.server import ServerState
 from ringbatch.frontend.codec.outcome import Answer
 from ringbatch.frontend.http.body_budget import Holding
 from ringbatch.frontend.http.event_answer import EventAnswer
-from ringbatch.frontend.http.fast_lane_settings import FastLaneSettings
+from ringbatch.frontend.http.fast_lane_settings import FastLaneSettings, UvicornArguments
 from ringbatch.frontend.http.fast_lane_states import PHASE_OF, State
 from ringbatch.frontend.http.head import RequestHead
 from ringbatch.frontend.http.lingering_close import linger
 from ringbatch.frontend.http.phases import BODY_TOO_SLOW, HEAD_TOO_SLOW, Clock, Phase
 from ringbatch.frontend.http.receiver import Receiver
 from ringbatch.frontend.http.request_tracking import RequestTracking
-from ringbatch.frontend.request.calls import RequestHandle, Upload
+from ringbatch.frontend.request.calls import RequestHandle
 
 MAX_WAITING_BYTES: Final = 1 << 16
 """Bytes that are read ahead of the request that is being answered."""
@@ -69,13 +69,11 @@ class LaneConnection(asyncio.Protocol):
         "_retry_ns",
         "_samples",
         "_seen_bytes",
-        "_server_state",
         "_settings",
         "_state",
         "_stopping",
         "_transport",
         "_tried",
-        "_upload",
         "_usual_head",
         "_watch",
         "_writable",
@@ -95,9 +93,8 @@ class LaneConnection(asyncio.Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self._settings = settings
-        self._server_state = server_state
         self._loop = _loop or asyncio.get_running_loop()
-        self._given = config, server_state, app_state, self._loop
+        self._given = UvicornArguments(config, server_state, app_state, self._loop)
         self._predictions = settings.predictions
         self._usual_head = settings.response_heads.usual
         self._make_id = settings.response_heads.ids.make
@@ -117,7 +114,6 @@ class LaneConnection(asyncio.Protocol):
         """Bytes of an incomplete head that the last search for its end has covered."""
         self._call: RequestHandle | None = None
         self._events: EventAnswer | None = None
-        self._upload: Upload | None = None
         self._receiver: Receiver | None = None
         self._held: Answer | None = None
         """A refusal that waits for its turn."""
@@ -137,7 +133,7 @@ class LaneConnection(asyncio.Protocol):
         self._write = self._transport.write
         self._peer = self._settings.accounts.peer(transport.get_extra_info("peername"))
         self._watch = RequestTracking(self._settings.recorder, self._transport, self._loop)
-        self._server_state.connections.add(self)  # type: ignore[arg-type]
+        self._given.server_state.connections.add(self)  # type: ignore[arg-type]
         if self._settings.stopping():
             self.shutdown()
         elif self._settings.leaving():
@@ -249,10 +245,8 @@ class LaneConnection(asyncio.Protocol):
         self._held = None
         self._buffer.clear()
         self._holding.end()
-        if self._upload is not None and self._receiver is not None:
-            self._receiver.forget()
-            self._upload.abandon()
-            self._upload = None
+        if self._receiver is not None:
+            self._receiver.abandon()
 
     def _grace_is_over(self) -> None:
         # On a busy host this timer may come late, and a loop runs its timers before it reads.

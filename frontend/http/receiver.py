@@ -1,7 +1,9 @@
-"""Reading of a connection into memory of one's choice, rather than into new bytes objects."""
+"""Reading of large bodies from a connection into the slots of their requests."""
 
 import asyncio
 from typing import Final, Protocol
+
+from ringbatch.frontend.request.calls import Upload
 
 HEAD_BYTES: Final = 1 << 14
 """Bytes that are read at once while no body is received: a head and its JSON text. They hold little
@@ -14,8 +16,8 @@ class ReceivingConnection(Protocol):
     def data_received(self, data: bytes) -> None:
         """Take received bytes whose place was not known."""
 
-    def arrived(self) -> None:
-        """Take the whole body."""
+    def arrived(self, upload: Upload) -> None:
+        """Take a request whose body is complete in its slot."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End the closed connection."""
@@ -31,34 +33,40 @@ class Receiver(asyncio.BufferedProtocol):
     """The protocol of a connection that has large bodies, from the first of them on.
 
     Args:
-        owner: gets everything but the bytes of bodies whose memory it named.
+        owner: gets everything but the bytes of uploads.
 
     Attributes:
         received_bytes: of the body that came last.
     """
 
-    __slots__ = ("_head", "_memory", "_owner", "received_bytes")
+    __slots__ = ("_head", "_memory", "_owner", "_upload", "received_bytes")
 
     def __init__(self, owner: ReceivingConnection) -> None:
         self._owner = owner
         self._head = memoryview(bytearray(HEAD_BYTES))
         self._memory: memoryview | None = None
+        """Memory of the upload; None if there is none."""
+        self._upload: Upload | None = None
         self.received_bytes = 0
 
-    def receive_into(self, memory: memoryview, begun: memoryview) -> None:
-        """Write the bytes that come next into memory, until it is full.
+    def receive(self, upload: Upload, begun: memoryview) -> None:
+        """Write the bytes that come next into the memory of an upload, until it is full.
 
         Args:
-            memory: not empty when what has begun stands in it.
-            begun: bytes at its start that have come already.
+            upload: its memory has room for more than `begun`.
+            begun: bytes of its body that have come already.
         """
+        memory = upload.memory
         self.received_bytes = len(begun)
         memory[: self.received_bytes] = begun
-        self._memory = memory
+        self._upload, self._memory = upload, memory
 
-    def forget(self) -> None:
-        """Drop the next bytes: the memory belongs to another request."""
+    def abandon(self) -> None:
+        """Abandon the upload, if there is one; its memory will belong to another request."""
+        upload, self._upload = self._upload, None
         self._memory = None
+        if upload is not None:
+            upload.abandon()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the memory for the next bytes; called by the transport."""
@@ -73,12 +81,13 @@ class Receiver(asyncio.BufferedProtocol):
             return
         self.received_bytes += nbytes
         if self.received_bytes == len(memory):
+            upload, self._upload = self._upload, None
             self._memory = None
-            self._owner.arrived()
+            assert upload is not None, "the memory is that of an upload"
+            self._owner.arrived(upload)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End a closed connection; called by the transport."""
-        self._memory = None
         self._owner.connection_lost(exc)
 
     def pause_writing(self) -> None:
