@@ -9,7 +9,7 @@ from ringbatch.frontend.v1.forwarded import Origins
 from ringbatch.frontend.v1.protocol import V1Model
 from ringbatch.frontend.v2.protocol import V2Model
 from ringbatch.frontend.v2.regions import NOTHING_SHARED, Regions, SharedMemory
-from ringbatch.shm.descriptors import HeaderWords, LaneWords, ModelWords
+from ringbatch.shm.descriptors import HeaderWords, LaneWords
 from ringbatch.shm.errors import ModelNotFound, ModelNotReady
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.model_readiness import refusal
@@ -97,7 +97,6 @@ class Models:
         known = self._known.get(spec.reference)
         if known is not None and known.spec == spec:
             return known
-        start = self._segment.layout.model(spec.index)
         texts = None if spec.tokens is None else TextModel(spec, self.max_in_flight)
         if texts is not None:
             texts.load_soon()
@@ -108,13 +107,7 @@ class Models:
             spec,
             V1Model(spec, self._strided, self.max_in_flight),
             V2Model(spec, self.regions, self.max_in_flight),
-            ready_word=start + ModelWords.READY,
-            takes_word=start + ModelWords.TAKES,
-            answer_word=start + ModelWords.ANSWER_NS,
-            row_word=start + ModelWords.ROW_NS,
-            least_word=start + ModelWords.LEAST_NS,
-            account_word=start + ModelWords.ACCOUNT,
-            most_word=start + ModelWords.MOST_NS,
+            first_word=self._segment.layout.model(spec.index),
             tallies=self.tallies.of(spec.account, spec.name, spec.version),
             texts=texts,
             generator=generator,

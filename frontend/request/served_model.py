@@ -6,6 +6,7 @@ from ringbatch.frontend.generation.text_generator import TextGenerator
 from ringbatch.frontend.texts.tokenizing import TextModel
 from ringbatch.frontend.v1.protocol import V1Model
 from ringbatch.frontend.v2.protocol import V2Model
+from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.tallies import Tally
 
@@ -29,6 +30,10 @@ class ServedModel(ResultSizes):
         texts: makes tokens of clients' texts; None if inputs stand in slots as they come.
         generator: makes tokens of prompts; None for a model that generates no texts.
         resumption: how its answers are resumed that were cut off; None if they are not.
+
+    Args:
+        first_word: the first of its words in the segment.
+        spec, v1, v2, tallies, texts, generator: as above.
     """
 
     def __init__(
@@ -37,13 +42,7 @@ class ServedModel(ResultSizes):
         v1: V1Model,
         v2: V2Model,
         *,
-        ready_word: int,
-        takes_word: int,
-        answer_word: int,
-        row_word: int,
-        least_word: int,
-        account_word: int,
-        most_word: int,
+        first_word: int,
         tallies: tuple[Tally, ...],
         texts: TextModel | None = None,
         generator: TextGenerator | None = None,
@@ -53,13 +52,13 @@ class ServedModel(ResultSizes):
         self.reference = spec.reference
         self.v1 = v1
         self.v2 = v2
-        self.ready_word = ready_word
-        self.takes_word = takes_word
-        self.answer_word = answer_word
-        self.row_word = row_word
-        self.least_word = least_word
-        self.account_word = account_word
-        self.most_word = most_word
+        self.ready_word = first_word + ModelWords.READY
+        self.takes_word = first_word + ModelWords.TAKES
+        self.answer_word = first_word + ModelWords.ANSWER_NS
+        self.row_word = first_word + ModelWords.ROW_NS
+        self.least_word = first_word + ModelWords.LEAST_NS
+        self.account_word = first_word + ModelWords.ACCOUNT
+        self.most_word = first_word + ModelWords.MOST_NS
         self.tallies = tallies
         self.texts = texts
         self.generator = generator
