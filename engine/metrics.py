@@ -5,7 +5,7 @@
     cut = metrics.counter("texts_cut", "Texts above the model's length.", labels=["lang"])
     cut.labels("de").inc()
 
-Counters and histograms are added up over all workers of a model, and never go back where a worker
+Counters and histograms are added up over all workers of a model, and never go back if a worker
 ends or the model is reloaded. A gauge has a value for each worker.
 """
 
@@ -25,7 +25,7 @@ DEFAULT_BUCKETS: Final = (
     *(0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75),
     *(1.0, 2.5, 5.0, 7.5, 10.0),
 )
-"""Upper bounds of a histogram's buckets, where none are given: for seconds."""
+"""Upper bounds of a histogram's buckets, if none are given: for seconds."""
 RESERVED: Final = "ringbatch_"
 """So begin the names of ringbatch's own metrics."""
 MOST_BUCKETS: Final = 40

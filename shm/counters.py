@@ -15,7 +15,7 @@ class LaneCounter(IntEnum):
     """Written by a lane's holder."""
 
     REQUESTS = 0
-    """Requests published, each once, also where it is split or sent again."""
+    """Requests published, each once, also if it is split or sent again."""
     ANSWERS = 1
     """Requests whose answers, or the first of them, were collected while one was wanted."""
     REFUSED = 2

@@ -9,7 +9,7 @@ Names say what an access is for, here and in lanes and engine slots: `store_rele
 store before it, and a reader that sees it through `load_acquire` sees those too. Accesses without
 an order of their own go through `words`. `ringbatch.shm.memory_order` has both.
 
-A producer looks at the consumer's HEAD only where what it saw there last leaves no room: HEAD only
+A producer looks at the consumer's HEAD only if what it saw there last leaves no room: HEAD only
 grows, so an old one can hide room and never invent it. In return the consumer keeps the cache line
 that it stores to.
 

@@ -166,7 +166,7 @@ class SlotMemory:
     def claim_many(
         self, count: int, request_bytes: int, result_bytes: int, model: int
     ) -> list[int]:
-        """As `claim`, up to `count` slots; fewer, or none, where slots or memory are used up."""
+        """As `claim`, up to `count` slots; fewer, or none, if slots or memory are used up."""
         slots: list[int] = []
         free = self._free_by_size.get(request_bytes << SIZE_BITS | result_bytes)
         if free and count > 0:

@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Print the actors, and end them where that is wanted; the exit status.
+    """Print the actors, end them if that is wanted, and return the exit status.
 
     Raises:
         StartupError: there is no such cluster, or the configuration is wrong.

@@ -17,7 +17,7 @@ UNWRITTEN: Final = 1
 
 
 def until_reader_leaves(command: Callable[[], int]) -> int:
-    """Run a command, and end without a word where nobody reads what it prints any more.
+    """Run a command, and end without a word if nobody reads what it prints any more.
 
     If its output cannot be written for another reason, it ends with a message. Characters that the
     output's encoding lacks become escapes.

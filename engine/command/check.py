@@ -95,7 +95,7 @@ def main(
     parity: str | None = None,
     tolerance: float = TOLERANCE,
 ) -> int:
-    """Look at the host, print the configuration, and load the models where that is wanted.
+    """Look at the host, print the configuration, and load the models if that is wanted.
 
     Args:
         config: that is looked at.

@@ -10,7 +10,7 @@ from ringbatch.shm.layout import MAX_MODELS, PAGE, TRACED_REQUESTS, Layout, alig
 from ringbatch.shm.model_spec import ModelSpec
 
 REQUEST_BYTES: Final = 16 * MIB
-"""The limit of requests where none is set."""
+"""The limit of requests if none is set."""
 _LANE_BYTES: Final = 4 * MIB
 _LEAST_REQUEST_BYTES: Final = MIB // 16
 """Least limit of requests in bytes that a small /dev/shm leads to."""

@@ -58,7 +58,7 @@ def _remedy(path: Path) -> str:
 def _reason(said: str, text: str) -> str:
     """Return tomllib's message with the line that it means, and at times a remedy."""
     lines = text.split("\n")
-    # tomllib names no line where the document ends too soon.
+    # tomllib names no line if the document ends too soon.
     said = said.replace("(at end of document)", f"(at line {len(lines)}, the end of the document)")
     if (place := _PLACE.search(said)) is None:
         return said

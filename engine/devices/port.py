@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class MemoryRefused(Exception):
-    """Raised where the device does not take memory of this process; the text says why."""
+    """Raised if the device does not take memory of this process; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ class Case:
 
     Attributes:
         facts: of the host.
-        config: what is to be served; that of ``ringbatch serve`` alone where none was asked for.
+        config: what is to be served; that of ``ringbatch serve`` alone if none was asked for.
         asked: whether it was.
         needs: what that wants.
     """

@@ -32,7 +32,7 @@ _PHASES_SHOWN: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of the page; `heading` where it stands above others."""
+    """A line of the page; `heading` if it stands above others."""
 
     text: str
     heading: bool = False

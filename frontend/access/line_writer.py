@@ -35,7 +35,7 @@ class Writer:
 
     Args:
         formatter: makes the lines.
-        write: writes whole lines; raises OSError where that fails.
+        write: writes whole lines; raises OSError if that fails.
     """
 
     def __init__(self, formatter: LineFormatter, write: Write) -> None:
@@ -56,7 +56,7 @@ class Writer:
         self._thread = repeating_thread("the access log", self._turn, self._closing.wait)
 
     def put(self, entry: Entry) -> None:
-        """Have an entry written; it is counted as lost where too many wait."""
+        """Have an entry written; it is counted as lost if too many wait."""
         if len(self._waiting) >= MOST_WAITING:
             self._lost += 1
             return

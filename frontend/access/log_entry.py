@@ -19,7 +19,7 @@ class Entry(NamedTuple):
         time_s: when, in seconds since 1970.
         request_id: its own or that it was given.
         trace: its ``traceparent``; empty if it has none.
-        target: method and path, where it is for no model that is known.
+        target: method and path, if it is for no model that is known.
         model, version: empty if it is for none that is known.
         protocol: such as ``v2``.
         status: HTTP's, or what it would be there.

@@ -1,7 +1,7 @@
 """The best classes of an output, as Triton's classification extension of V2 has them.
 
 An output that is asked for with the parameter ``classification: k`` is a BYTES tensor in the
-answer, of k elements an instance, or fewer where the output has fewer:
+answer, of k elements an instance, or fewer if the output has fewer:
 
     <value>:<index>
     <value>:<index>:<label>

@@ -1,7 +1,7 @@
 """JSON values to the bytes of one tensor, and words for those that do not fit.
 
-Lists are opened level by level down to the innermost, which are packed one call each; where these
-are short they are opened too, and all values are packed in one call. Only where that fails are the
+Lists are opened level by level down to the innermost, which are packed one call each; if these
+are short they are opened too, and all values are packed in one call. Only if that fails are the
 values searched for the first that does not fit, by halving: good requests pay nothing for the texts
 that bad ones get, and bad ones little.
 """
@@ -49,7 +49,7 @@ class Opened(NamedTuple):
     Attributes:
         dimensions: the sizes that stand for the tensor's open dimensions, in order.
         items: instance after instance; an equal number from each.
-        width: the length of each item, a list of values; 0 where the items are values.
+        width: the length of each item, a list of values; 0 if the items are values.
     """
 
     dimensions: tuple[int, ...]

@@ -249,7 +249,7 @@ def _as_kserve(error: RequestError, text: str, batch_id: str) -> Outcome:
     for start, refusal in _AGENT_CHECKS:
         if isinstance(error, InvalidRequest) and text.startswith(start):
             return Outcome(400, f"{refusal}\n".encode(), _AGENT_REFUSAL)
-    # The agent names a batch only where the predictor's answer to it was sound as such.
+    # The agent names a batch only if the predictor's answer to it was sound as such.
     counted = isinstance(error, WrongCount | ModelServerMiscounted)
     message = WRONG_COUNT if counted else text.encode(errors="replace").decode()
     own = batch_id if counted else ""

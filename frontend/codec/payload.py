@@ -34,7 +34,7 @@ class LazyBytes:
 
     @property
     def slot(self) -> int | None:
-        """The slot in which they stand already, and nowhere else; None where that is none."""
+        """The slot in which they stand already, and nowhere else; None if that is none."""
         return None
 
     def __bytes__(self) -> bytes:

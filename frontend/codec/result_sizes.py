@@ -15,7 +15,7 @@ from ringbatch.shm.chain import Chain
 MIN_RESULT_BYTES: Final = 512
 """So that the words of an error fit."""
 FIRST_RESULT_BYTES: Final = 4096
-"""Beyond the size of the request, where the size of results is not known beforehand."""
+"""Beyond the size of the request, if the size of results is not known beforehand."""
 _REMEMBERED: Final = 256
 """So many answers count; when they are reached, each counts half."""
 _REVIEW: Final = 32

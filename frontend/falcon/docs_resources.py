@@ -38,7 +38,7 @@ def add_routes(
 
 
 class Description:
-    """The document, made again where the models have changed."""
+    """The document, made again if the models have changed."""
 
     def __init__(
         self, service: Service, version: str, *, shared_memory: bool, api_keys: bool

@@ -56,7 +56,7 @@ class Settings:
 
 
 class SettingsOfModel(ModelResource):
-    """The same for each model; 404 where it is not there.
+    """The same for each model; 404 if it is not there.
 
     Args:
         service: the models.

@@ -144,7 +144,7 @@ def seed_of(seed: int, choice: int) -> int:
 
 
 def _expect_nothing(found: dict[str, Any], name: str, values: tuple[Any, ...]) -> None:
-    """Return where a member that is not supported asks for nothing.
+    """Return if a member that is not supported asks for nothing.
 
     Raises:
         InvalidRequest: it asks for something.
@@ -158,7 +158,7 @@ def _expect_nothing(found: dict[str, Any], name: str, values: tuple[Any, ...]) -
 
 
 def _expect_few_choices(n: int, prompts: int) -> None:
-    """Return where a request asks for no more choices than one may have.
+    """Return if a request asks for no more choices than one may have.
 
     Raises:
         InvalidRequest: it asks for more.

@@ -36,19 +36,19 @@ class RequestHead(NamedTuple):
     """A request that the fast lane takes.
 
     Attributes:
-        model: the model's name, with the version as in the path where there is one.
+        model: the model's name, with the version as in the path if there is one.
         head_bytes: how long the head is.
         content_length: how long the body is.
         request_bytes: both together.
         keep_alive: whether the connection goes on afterwards.
         infer: whether it is a V2 request.
-        json_bytes: where the JSON text of a V2 body ends; None where it is nothing else.
-        coding: what a large answer is encoded with; None where it is to be plain.
-        timeout_ns: how long the client waits; 0 where it does not say.
+        json_bytes: where the JSON text of a V2 body ends; None if it is nothing else.
+        coding: what a large answer is encoded with; None if it is to be plain.
+        timeout_ns: how long the client waits; 0 if it does not say.
         origin: of a V1 request to a model that another server runs; of any other the head, for
             models that ask what it says.
-        request_id: that the client has chosen; empty where one is to be made.
-        trace: its ``traceparent``; empty where it has none.
+        request_id: that the client has chosen; empty if one is to be made.
+        trace: its ``traceparent``; empty if it has none.
         timing: whether the client asks where the time goes.
         load: in which form it asks how busy the engine is.
         cors: lines for the head of the answer; empty if no page sent the request, or a foreign one.
@@ -56,7 +56,7 @@ class RequestHead(NamedTuple):
         account: its account word, see `ringbatch.shm.account`.
         events: whether the answer is to be events, as its parts come.
         generates: whether it is a V2 request to ``/generate_stream``.
-        part_limits: that it asks for, where its answer is to come in parts.
+        part_limits: that it asks for, if its answer is to come in parts.
     """
 
     model: str
@@ -82,7 +82,7 @@ class RequestHead(NamedTuple):
 
     @property
     def target(self) -> str:
-        """Method and path, without a query; empty where this stands for no request."""
+        """Method and path, without a query; empty if this stands for no request."""
         if not self.model:
             return ""
         version, verb = ("v2", "/infer") if self.infer else ("v1", ":predict")

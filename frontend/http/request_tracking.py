@@ -22,7 +22,7 @@ class RequestTracking:
 
     Attributes:
         began_ns: when the first byte of the next request came, or of the one that is answered; 0
-            where all of it came at once.
+            if all of it came at once.
 
     Args:
         recorder: of the process.

@@ -31,7 +31,7 @@ class ResponseHeads:
 
     Args:
         state: the server's; it has a new list of default headers, with the date, every second.
-        ids: where others make some too; by default its own.
+        ids: given if others make ids too; by default its own.
     """
 
     def __init__(self, state: ServerState, ids: RequestIds | None = None) -> None:

@@ -83,7 +83,7 @@ class Baseline:
             if ran:
                 took_ns += run_ns - run_ns_before + ran * UNNOTICED_NS
                 usual_ns += ran * (self.run_ns(rows) + UNNOTICED_NS)
-        # Counts begin anew where another model takes over the place of one.
+        # Counts begin anew if another model takes over the place of one.
         return max(took_ns / usual_ns, 1.0) if usual_ns > 0 else 0.0
 
 

@@ -15,7 +15,7 @@ OPEN_PATHS: Final = frozenset({"/v2/health/live", "/v2/health/ready"})
 """Paths that need no key, for monitoring."""
 CHALLENGES: Final = ('Bearer realm="ringbatch"', 'Basic realm="ringbatch", charset="UTF-8"')
 _FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
-"""Headers of which one at least is there where a proxy on this host speaks for others."""
+"""Headers of which one at least is there if a proxy on this host speaks for others."""
 _OF_PROXIES: Final = "1.0"
 """The version of HTTP that nginx speaks to servers by default, when it sends none of these headers
 either."""

@@ -98,7 +98,7 @@ class EventStream:
     async def on_get(self, req: Request, resp: Response) -> None:
         """Send events from Last-Event-ID or the parameter `after` on; else from the first one kept.
 
-        503 where too many watch.
+        503 if too many watch.
         """
         exchanges: set[Any] = req.scope.get(EXCHANGES, set())
         subscriber = self._subscribers.admit(_known_ms(req), exchanges)

@@ -2,7 +2,7 @@
 
 Method, path, query, body and headers stay unchanged, except for headers that concern one connection
 alone. Bodies are streamed both ways, and neither side waits for more than the other can
-take. Connections are kept; where one turns out to be closed, aiohttp asks once more on a new one if
+take. Connections are kept; if one turns out to be closed, aiohttp asks once more on a new one if
 the method allows it and nobody has begun to send a body.
 """
 
@@ -73,7 +73,7 @@ class PassThrough:
         server: the other one, ``http://HOST:PORT``.
         ours: returns whether a request is for `app`.
         is_probe: which requests ask no more than whether requests can be answered.
-        expect_ready: returns where the engine can answer; raises `RequestError`.
+        expect_ready: returns if the engine can answer; raises `RequestError`.
         withheld: headers that the other server is not to see, in lower case.
         question: asks the other server whether it is ready; None for the default.
     """
@@ -135,7 +135,7 @@ class PassThrough:
             raise ModelServerBroken(f"the model server is not ready: it answered {status}")
 
     async def _unless_gone(self, scope: Scope, send: Send, passing: Any) -> None:
-        """Give up where the client has gone: the other server need not go on for nobody."""
+        """Give up if the client has gone: the other server need not go on for nobody."""
         work = asyncio.ensure_future(passing)
         exchanges = scope.get(EXCHANGES, set())
         exchange = _Exchange(work)

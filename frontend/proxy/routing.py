@@ -19,7 +19,7 @@ _PROBES: Final = (b"kube-probe/", b"Knative-Activator-Probe")
 _PROBE_HEADERS: Final = (b"k-kubelet-probe", b"k-network-probe")
 
 Find = Callable[[str], Mapping[str, str] | None]
-"""The parameters of the route that a path has; None where it has none."""
+"""The parameters of the route that a path has; None if it has none."""
 
 
 def is_probe(scope: Mapping[str, Any]) -> bool:

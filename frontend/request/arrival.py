@@ -64,13 +64,13 @@ class Arrivals(Generic[A]):
             rows: instances in it, no more than one slot may hold.
             tensor_bytes: how many bytes are to come.
             rendering: how it is answered.
-            worth_ns: for how long it says that an answer is worth having; 0 where it does not.
-            level: of its class, as in `Read`; 0 where it does not say.
-            timeout_ns: how long the client waits; 0 where it does not say.
+            worth_ns: for how long it says that an answer is worth having; 0 if it does not.
+            level: of its class, as in `Read`; 0 if it does not say.
+            timeout_ns: how long the client waits; 0 if it does not say.
             account: its account word, see `ringbatch.shm.account`.
 
         Returns:
-            None where there is no room now, so that it is to go the usual way.
+            None if there is no room now, so that it is to go the usual way.
         """
         result_bytes = model.result_bytes(rows, tensor_bytes)
         size = aligned(tensor_bytes) + result_bytes
@@ -122,7 +122,7 @@ class Arrival(Generic[A]):
         read: the request as it was read, without the tensor.
         payload: its tensor.
         size: bytes of the lane's memory that it holds.
-        timeout_ns: how long the client waits once it has come; 0 where it does not say.
+        timeout_ns: how long the client waits once it has come; 0 if it does not say.
         account: its account word.
     """
 

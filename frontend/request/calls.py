@@ -57,15 +57,15 @@ class PredictionService(Protocol):
             name: the model's, or its `address`.
             body: the request's, undecoded.
             reply: called once, unless the call is abandoned first.
-            timeout_ns: how long the client waits, where that is less than the model's own limit;
-                0 where it does not say.
+            timeout_ns: how long the client waits, if that is less than the model's own limit;
+                0 if it does not say.
             origin: of a request to a model that another server runs, see `Origins`; of others their
                 headers, for models that ask.
             account: its account word, see `ringbatch.shm.account`.
             in_parts: as in `Pipeline.start`.
 
         Returns:
-            The call that is on its way; None where `reply` was called already.
+            The call that is on its way; None if `reply` was called already.
 
         Raises:
             EventsAsked: as in `Pipeline.start`.
@@ -86,7 +86,7 @@ class PredictionService(Protocol):
 
         Args:
             name, body, reply, timeout_ns, account, in_parts: as for `predict`.
-            json_bytes: where the JSON text of the body ends, as its header says; None where the
+            json_bytes: where the JSON text of the body ends, as its header says; None if the
                 body is nothing else.
             origin: the headers, for models that ask.
 
@@ -121,7 +121,7 @@ class PredictionService(Protocol):
             timeout_ns, account: as for `predict`.
 
         Returns:
-            Where they belong; None where the body is to be gathered and given to `infer`.
+            Where they belong; None if the body is to be gathered and given to `infer`.
         """
 
     def record_outside(

@@ -38,7 +38,7 @@ Parts = tuple[SlotPart, ...]
 Read = tuple[ServedModel, Parts, Rendering[A_co], int, int]
 """A request as it was read: its model, its parts, its rendering, its timeout and its level. The
 timeout in nanoseconds and the level of its class are those that the body names, each 0 if it names
-none. There are no parts where there are no instances."""
+none. There are no parts if there are no instances."""
 
 
 class Codec(Protocol[B_contra, F_contra, A_co]):
@@ -54,7 +54,7 @@ class Codec(Protocol[B_contra, F_contra, A_co]):
         """Read a request.
 
         Args:
-            name: of its model, or its `address`; empty where the body says it.
+            name: of its model, or its `address`; empty if the body says it.
             body: undecoded.
             framing: what else came with it that says how the body is to be read.
 
@@ -127,7 +127,7 @@ class V2Codec:
     Args:
         models: of this process.
         protocol: V2, with or without binary data.
-        headers: the headers of the one request that it is for; empty where no model asks for them.
+        headers: the headers of the one request that it is for; empty if no model asks for them.
         in_parts: as of `V1Codec`.
     """
 

@@ -75,7 +75,7 @@ class Gateway:
         lane: this process holds it.
         loop: where waiters are called.
         clock: monotonic nanoseconds.
-        spin_ns: how long the loop stays awake for answers, where they usually come as soon; 0 for
+        spin_ns: how long the loop stays awake for answers, if they usually come as soon; 0 for
             never.
     """
 

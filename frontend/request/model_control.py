@@ -32,7 +32,7 @@ _FOLDERS: Final = re.compile(r"(?<![^\s\"'(])(?:/[^\s/:\"']+)*/(?=[^\s/:\"']+)")
 async def control_model(
     service: Service, action: Action, name: str, parameters: Mapping[str, Any]
 ) -> None:
-    """Have a model loaded, again where it serves already, or unloaded; return once that is done.
+    """Have a model loaded, again if it serves already, or unloaded; return once that is done.
 
     Args:
         service: of the engine.

@@ -58,7 +58,7 @@ class RequestOutcomes:
             `must_log`.
         batch_id, slot: of that request, unless `must_log`: the id of its batch, and the slot
             out of which its answer came.
-        traced: where those are kept that are traced; None where none are.
+        traced: where those are kept that are traced; None if none are.
         clock: monotonic nanoseconds.
 
     Args:

@@ -261,7 +261,7 @@ class RequestInParts(InflightRequest[A]):
         self.reply(self._in_parts.end)
 
     def expired(self, slot: int) -> None:
-        """As in `SlotRequest`, also where the next part alone is late."""
+        """As in `SlotRequest`, also if the next part alone is late."""
         if self.deadline_ns == self._until_ns:
             super().expired(slot)
             return

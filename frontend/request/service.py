@@ -194,7 +194,7 @@ class Service(Models):
             raise not_ready(model.spec, why)
 
     def expect_ready(self) -> None:
-        """Return where every model can predict now, in every version.
+        """Return if every model can predict now, in every version.
 
         Raises:
             Draining, ModelNotReady: the text names the first that cannot.

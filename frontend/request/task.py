@@ -110,7 +110,7 @@ class SlotRequest(ABC, Generic[A]):
             engine: of this process.
             part: what goes into the slot.
             result_bytes: what the answer is likely to take.
-            least: how many bytes will do where memory is short; by default what most answers take.
+            least: how many bytes will do if memory is short; by default what most answers take.
 
         Raises:
             Overloaded: no slot or no memory is left.
@@ -130,7 +130,7 @@ class SlotRequest(ABC, Generic[A]):
         engine.gateway.wait_for(self, slot)
 
     def _publish(self, engine: Engine, part: SlotPart, result_bytes: int) -> int | None:
-        """Publish a part in a slot, and return the slot; None where slots or memory are used up."""
+        """Publish a part in a slot, and return the slot; None if slots or memory are used up."""
         lane, model = engine.lane, self.model.reference
         rows, payload, key_bytes = part
         accepted_ns, deadline_ns, account = self.accepted_ns, self.deadline_ns, self.account
@@ -246,8 +246,8 @@ class SlotRequest(ABC, Generic[A]):
 
         Args:
             error: why.
-            batch: that it was in; 0 where it was in none.
-            slot: whose words say more; `NO_SLOT` where none do.
+            batch: that it was in; 0 if it was in none.
+            slot: whose words say more; `NO_SLOT` if none do.
         """
 
 
@@ -332,7 +332,7 @@ class Writing(Generic[A]):
 
 
 class InflightRequest(SlotRequest[A]):
-    """A request. It passes through a slot itself where it fits in one.
+    """A request. It passes through a slot itself if it fits in one.
 
     Attributes:
         rendering: what its answer is to be.

@@ -115,7 +115,7 @@ class Frontends(BaseApplication):  # type: ignore[misc]
     Args:
         options: for each of them.
         listen_fds: bound sockets; frontend i accepts from socket i, modulo their number, and
-            from those beyond, where there are more of them.
+            from those beyond, if there are more of them.
         frontends: how many there are.
     """
 
@@ -202,7 +202,7 @@ def run(
 
     Args:
         options: for every frontend.
-        listen_fds: bound sockets; where there are as many as frontends, bound to one address with
+        listen_fds: bound sockets; if there are as many as frontends, bound to one address with
             SO_REUSEPORT, the kernel spreads the connections.
         frontends: number of frontends.
         log_level: the level of ringbatch's own loggers.

@@ -27,7 +27,7 @@ class RestHead:
         method, path, raw_path, query: as ASGI has them.
         headers: as ASGI has them; the host is among them.
         continues: True if the client waits for status 100 before it sends the body.
-        status: that it is refused with; 0 where it is served.
+        status: that it is refused with; 0 if it is served.
         refusal: why.
     """
 

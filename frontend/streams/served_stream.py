@@ -170,7 +170,7 @@ class ServedStream:
         if stream.gone:
             return
         self._stall.tick(*stream.look())
-        # Where pieces lie here it is the application that takes its time; where answers wait, their
+        # If pieces lie here, it is the application that takes its time; where answers wait, their
         # client is to take some before it may send on.
         waits = _has_come(stream) or stream.pieces or self.scope.get(REFUSED)
         waits = waits or self._owner.core.full

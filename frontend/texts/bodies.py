@@ -29,7 +29,7 @@ def parsed(body: bytes | bytearray) -> dict[str, Any]:
 
 
 def expect_members(found: dict[str, Any], known: Sequence[str]) -> None:
-    """Return where a body has no member that would be ignored.
+    """Return if a body has no member that would be ignored.
 
     Raises:
         InvalidRequest: it has.

@@ -134,7 +134,7 @@ class ClassifyingRendering:
     def __init__(self, asked: Classifying, output: Tensor) -> None:
         self._asked = asked
         (count,) = output.shape
-        # As transformers calls them where a model does not.
+        # As transformers calls them if a model does not.
         self._labels = output.labels or tuple(f"LABEL_{number}" for number in range(count))
 
     def render(self, results: Results, _batch_id: str) -> Answer:

@@ -63,7 +63,7 @@ def _read(default_types: tuple[str, ...], body: bytes | bytearray) -> Embedding:
     """Return the request in a body.
 
     Args:
-        default_types: where the body has no "embedding_types".
+        default_types: if the body has no "embedding_types".
         body: of the request.
 
     Raises:

@@ -38,7 +38,7 @@ class LoadedOnce(Generic[T]):
         self._loading = threading.Lock()
 
     def load(self) -> T:
-        """Return the value, loading it where that is not done; by any thread.
+        """Return the value, loading it if that is not done; by any thread.
 
         Raises:
             ModelNotReady: it cannot be loaded; the log says why.

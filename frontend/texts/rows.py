@@ -35,7 +35,7 @@ class GivenTexts(LazyBytes):
 
     Attributes:
         texts: of the request; none if it has `ids`.
-        ids: of the request, where its client has made tokens itself.
+        ids: of the request, if its client has made tokens itself.
         truncate: as of `ringbatch.shm.texts.Tokens`; None if the model's setting holds.
         document_tokens: the most tokens that the second text of a pair may have; 0 for as many as
             the model takes.
@@ -202,7 +202,7 @@ def _part(rows: Sequence[Ids]) -> Part:
 
 
 def expect_finite(numbers: NDArray[np.float32]) -> None:
-    """Return where JSON can carry them.
+    """Return if JSON can carry them.
 
     Raises:
         ModelFailed: it cannot, as over V1.

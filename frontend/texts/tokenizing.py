@@ -107,7 +107,7 @@ class TextModel:
         return Tokenized(tuple(parts), row_order)
 
     def load(self) -> "Tokenizer":
-        """Load the tokenizer, where that is not done; by any thread.
+        """Load the tokenizer, if that is not done; by any thread.
 
         Raises:
             ModelNotReady: it cannot be loaded; the log says why.

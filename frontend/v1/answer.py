@@ -177,7 +177,7 @@ class NumberAnswers(TypedAnswers):
         return super().render(parts, columns, batch_id)
 
     def write(self, numbers: NDArray[Any], batch_id: str) -> bytes | None:
-        """Write an answer of these predictions; None where one of them holds NaN or infinity.
+        """Write an answer of these predictions; None if one of them holds NaN or infinity.
 
         Args:
             numbers: contiguous, of `dtype` and of the shape for their number.

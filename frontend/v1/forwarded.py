@@ -126,7 +126,7 @@ class ForwardedRequests(UntypedRequests):
 
         Args:
             body: all of it.
-            origin: see `origin`; None where the request has none of its own.
+            origin: see `origin`; None if the request has none of its own.
 
         Raises:
             InvalidRequest: it is no sound JSON object with a list of instances.

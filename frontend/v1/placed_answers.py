@@ -37,7 +37,7 @@ class PlacedAnswers:
             batch_id: as in `NumberAnswers.write`.
 
         Returns:
-            None where it is to go the usual way, be it because something is wrong with it.
+            None if it is to go the usual way, be it because something is wrong with it.
         """
         if size != rows * self._row_bytes:
             return None

@@ -22,7 +22,7 @@ class ContextParser(Protocol):
 
         Args:
             body: all of it.
-            context: its origin, where another server runs the model; else its headers.
+            context: its origin, if another server runs the model; else its headers.
 
         Raises:
             RequestError: in words.

@@ -53,7 +53,7 @@ another bytes object."""
 
 
 Parsed = tuple[tuple[RawPart, ...], bool]
-"""The parts of one request in order, several only where there are more instances than one batch may
+"""The parts of one request in order, several only if there are more instances than one batch may
 hold; and whether the answer is wanted in column format."""
 
 

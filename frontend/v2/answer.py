@@ -102,10 +102,10 @@ class InferAnswers:
         """Write an answer.
 
         Args:
-            parts: rows and result of each part in order; none where there were no instances,
-                which is possible where the shapes of the outputs are fixed.
+            parts: rows and result of each part in order; none if there were no instances,
+                which is possible if the shapes of the outputs are fixed.
             requested: what the request asked for.
-            batch_id: empty where there was no batch.
+            batch_id: empty if there was no batch.
 
         Raises:
             ModelFailed: a result does not fit the model's outputs.

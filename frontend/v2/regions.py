@@ -82,7 +82,7 @@ class Regions:
         return bool(self._prefixes)
 
     def expect_on(self) -> None:
-        """Raise `NotSupported` where `on` is false."""
+        """Raise `NotSupported` if `on` is false."""
         if not self._prefixes:
             NoMemory().expect_on()
 
@@ -122,7 +122,7 @@ class Regions:
         self._open[name] = _Object(fd, entry)
 
     def unregister(self, name: str | None) -> None:
-        """Unregister a region, if there is one of that name, or all of them where it is None.
+        """Unregister a region, if there is one of that name, or all of them if it is None.
 
         Requests that are on their way and use it are not disturbed.
 

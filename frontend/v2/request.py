@@ -48,8 +48,8 @@ class InferRequest(NamedTuple):
     """V2 infer request, read and checked.
 
     Attributes:
-        parts: in order; several where there are more instances than one batch may hold, none
-            where there are no instances.
+        parts: in order; several if there are more instances than one batch may hold, none
+            if there are no instances.
         requested: what the answer is to be.
     """
 
@@ -63,8 +63,8 @@ class GivenInput(NamedTuple):
     Attributes:
         shape: with the batch dimension.
         dimensions: the sizes that stand for the open dimensions.
-        size: its bytes behind the JSON text; `IN_JSON` where its values stand in the text,
-            `IN_CLIENT_MEMORY` where its bytes are in memory of the client's, `LEFT_OUT` where the
+        size: its bytes behind the JSON text; `IN_JSON` if its values stand in the text,
+            `IN_CLIENT_MEMORY` if its bytes are in memory of the client's, `LEFT_OUT` if the
             request does not have it.
         start: where these begin, from the end of the text.
         values: the `data` of the text, the `LazyBytes`, or the `Default` of what was left out,
@@ -120,7 +120,7 @@ class Requests(Protocol):
 
         Args:
             body: all of it.
-            json_bytes: where its JSON text ends; None where it is nothing else.
+            json_bytes: where its JSON text ends; None if it is nothing else.
 
         Raises:
             InvalidRequest: naming what was found and what would be right.

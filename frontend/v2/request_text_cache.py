@@ -65,12 +65,12 @@ class RequestTextCache(Generic[T]):
         return None
 
     def learn(self, text: bytes, meaning: T, identity: bytes) -> None:
-        """Remember what a text says, where other texts will say the same.
+        """Remember what a text says, if other texts will say the same.
 
         Args:
             text: of a sound request.
             meaning: by it, whatever its id.
-            identity: the answer's member with its id; empty where it has none.
+            identity: the answer's member with its id; empty if it has none.
         """
         around, plain = _around_id(text)
         if len(around) > MOST_BYTES or plain != identity or not self._counts(around, plain):

@@ -65,7 +65,7 @@ class ServerSettings(NamedTuple):
 
 
 def expect_in_force(wanted: Any, in_force: Mapping[str, Any]) -> None:
-    """Return where what a request sets holds already.
+    """Return if what a request sets holds already.
 
     Args:
         wanted: by name, its values; None, or an empty list, for one that it clears.

@@ -63,7 +63,7 @@ class ClientMemory(Protocol):
     """Clients' memory as requests use it."""
 
     def expect_on(self) -> None:
-        """Raise `NotSupported` where the configuration allows no client to share memory."""
+        """Raise `NotSupported` if the configuration allows no client to share memory."""
 
     def source(self, span: RegionSpan) -> LazyBytes:
         """Return the reader of an input.

@@ -28,7 +28,7 @@ def is_supported(machine: str, largest_index: int = sys.maxsize) -> bool:
 
 
 def require_supported_machine(machine: str | None = None, largest_index: int = sys.maxsize) -> None:
-    """Refuse to go on where a published word may be seen before what it publishes.
+    """Refuse to go on if a published word may be seen before what it publishes.
 
     Raises:
         StartupError: naming the machine found, and those supported.
