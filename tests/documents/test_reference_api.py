@@ -116,8 +116,9 @@ def test_the_endings_of_runtimes_are_those_of_the_code() -> None:
 
 
 def test_the_names_of_a_model_file_are_those_that_are_looked_up() -> None:
-    source = (ROOT / "engine/runtimes/python.py").read_text()
-    looked_up = {*re.findall(r'(?:getattr\((?:parts|module)|_flag\(path, parts), "(\w+)"', source)}
+    files = (ROOT / "engine/runtimes").glob("python*.py")
+    source = "".join(file.read_text() for file in files)
+    looked_up = {*re.findall(r'(?:getattr\((?:parts|module)|flag\(path, parts), "(\w+)"', source)}
     # These are looked up by a variable, or as attributes.
     looked_up |= {*re.findall(r'name = "(\w+)" if .* else "(\w+)"', source)[0]}
     looked_up |= {*re.findall(r"parts\.(\w+)", source)}

@@ -1,4 +1,7 @@
-"""Model files: what the good ones give, and the words that each bad one gets."""
+"""Model files: what the good ones give, and the words that each bad one gets.
+
+Tests engine/runtimes/python.py. Tests engine/runtimes/sibling_modules.py.
+"""
 
 import importlib
 import os

@@ -1,4 +1,4 @@
-"""Tests engine/runtimes/python.py: model files of models in steps, and the words of bad ones."""
+"""Tests engine/runtimes/python_steps.py: model files in steps, and the words of bad ones."""
 
 from collections.abc import Callable
 from pathlib import Path
