@@ -13,7 +13,23 @@ from ringbatch.shm.errors import StartupError
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run until SIGTERM; the exit status."""
+    """Run until SIGTERM, and return the exit status."""
+    given = _parser().parse_args(arguments)
+    try:
+        run(
+            _options(given),
+            listen_fds=given.listen_fd,
+            frontends=given.frontends,
+            log_level=given.log_level,
+            parent_pid=given.parent_pid,
+        )
+    except StartupError as error:
+        sys.stderr.write(f"ringbatch: the frontends cannot start: {error}\n")
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m ringbatch.frontend", description=__doc__)
     parser.add_argument("--segment", required=True, metavar="NAME", help="the engine's segment")
     parser.add_argument(
@@ -50,39 +66,30 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--drain-s", required=True, type=float, metavar="S")
     parser.add_argument("--log-level", default="warning", metavar="L")
     parser.add_argument("--parent-pid", type=int, metavar="PID", help="end when this process ends")
-    given = parser.parse_args(arguments)
-    options = FrontendOptions(
+    return parser
+
+
+def _options(given: argparse.Namespace) -> FrontendOptions:
+    return FrontendOptions(
         given.segment,
         given.max_request_bytes,
         given.drain_s,
-        tuple(given.shared_memory_prefix),
-        given.compress_answers,
-        given_credentials(given),
-        given.max_connections,
-        given.idle_timeout_s,
-        given.pass_through,
-        access_flags.given_access(given),
-        given.app,
-        given.http2,
-        given.own_paths,
-        tuple(given.cors_origin),
-        given.unix_fd,
-        given_keeping(given),
-        tuple(given.trusted_proxy),
-        CLASS_NAMES[given.highest_class],
+        shared_memory_prefixes=tuple(given.shared_memory_prefix),
+        compress_answers=given.compress_answers,
+        credentials=given_credentials(given),
+        max_connections=given.max_connections,
+        idle_timeout_s=given.idle_timeout_s,
+        pass_through=given.pass_through,
+        access=access_flags.given_access(given),
+        app=given.app,
+        http2=given.http2,
+        own_paths=given.own_paths,
+        cors_origins=tuple(given.cors_origin),
+        unix_fd=given.unix_fd,
+        keeping=given_keeping(given),
+        trusted_proxies=tuple(given.trusted_proxy),
+        highest=CLASS_NAMES[given.highest_class],
     )
-    try:
-        run(
-            options,
-            listen_fds=given.listen_fd,
-            frontends=given.frontends,
-            log_level=given.log_level,
-            parent_pid=given.parent_pid,
-        )
-    except StartupError as error:
-        sys.stderr.write(f"ringbatch: the frontends cannot start: {error}\n")
-        return 1
-    return 0
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """The table of fixed limits, from the constants of the code."""
 
-from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from ringbatch.engine import metrics
@@ -52,8 +51,8 @@ def size(number: int) -> str:
     return next(found, f"{number} bytes")
 
 
-def _limits() -> Iterator[tuple[str, tuple[Limit, ...]]]:
-    yield (
+LIMITS: Final[tuple[tuple[str, tuple[Limit, ...]], ...]] = (
+    (
         "Names and numbers",
         (
             Limit("engine's name", f"{engine_name.MAX_CHARACTERS} characters", "no start"),
@@ -68,8 +67,8 @@ def _limits() -> Iterator[tuple[str, tuple[Limit, ...]]]:
             Limit("instances in a batch", f"{batched.LARGEST_BATCH:,}", "no start"),
             Limit("registered regions of shared memory", f"{layout.MAX_REGIONS}", "503"),
         ),
-    )
-    yield (
+    ),
+    (
         "Requests over HTTP",
         (
             Limit("bytes of a request's head", size(head_framing.MAX_HEAD_BYTES), "431"),
@@ -133,8 +132,8 @@ def _limits() -> Iterator[tuple[str, tuple[Limit, ...]]]:
             ),
             Limit("text of an error over gRPC", f"{status._LONGEST_TEXT:,} characters", "cut off"),
         ),
-    )
-    yield (
+    ),
+    (
         "Batches and workers",
         (
             Limit("workers that may die with one request", f"{dead_batches.MAX_DEATHS}", "503"),
@@ -162,8 +161,8 @@ def _limits() -> Iterator[tuple[str, tuple[Limit, ...]]]:
                 "`Retry-After` of a model server that is kept", f"{choice.LONGEST_HOLD_S:g} s", ""
             ),
         ),
-    )
-    yield (
+    ),
+    (
         "Observation",
         (
             Limit("values of a model's own metrics", f"{model_metrics.MOST_VALUES}", "not counted"),
@@ -173,13 +172,15 @@ def _limits() -> Iterator[tuple[str, tuple[Limit, ...]]]:
             Limit("open pages", f"{subscribers.MAX_SUBSCRIBERS}", "503"),
             Limit("payload events that wait", size(log.MOST_WAITING_BYTES), "dropped and counted"),
         ),
-    )
+    ),
+)
+"""Limits by the title of their table."""
 
 
 def tables() -> str:
     """Return a table for each group of limits."""
     parts = []
-    for title, limits in _limits():
+    for title, limits in LIMITS:
         rows = [f"| {one.subject} | {one.value} | {one.beyond} |" for one in limits]
         parts += [
             f"## {title}",
