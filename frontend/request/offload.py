@@ -16,7 +16,8 @@ from ringbatch.frontend.v1.protocol import V1Model
 from ringbatch.frontend.v2.generate import infer_request
 from ringbatch.frontend.v2.offloaded_answers import encode_requested
 from ringbatch.frontend.v2.protocol import V2Model
-from ringbatch.frontend.v2.request import InferRequest, Requests, decoded
+from ringbatch.frontend.v2.request import decoded
+from ringbatch.frontend.v2.request_records import InferRequest, Requests
 from ringbatch.frontend.v2.shared_memory import OFF, ClientMemory, NoMemory
 from ringbatch.shm.errors import InvalidRequest
 from ringbatch.shm.model_spec import ModelSpec, loads

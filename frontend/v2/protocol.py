@@ -2,8 +2,10 @@
 
 from ringbatch.frontend.codec.limit_messages import ANY_NUMBER
 from ringbatch.frontend.v2.answer import InferResponse, answers_of
-from ringbatch.frontend.v2.request import InferRequest, requests_of
+from ringbatch.frontend.v2.number_request import NumberRequests
+from ringbatch.frontend.v2.request import InferRequests, NoRequests
 from ringbatch.frontend.v2.request_context import context_requests
+from ringbatch.frontend.v2.request_records import InferRequest, Requests
 from ringbatch.frontend.v2.requested_outputs import RequestedOutputs
 from ringbatch.frontend.v2.shared_memory import OFF, ClientMemory
 from ringbatch.shm.model_spec import ModelSpec
@@ -43,3 +45,20 @@ class V2Model:
         if json_bytes is None or not self._fixed:
             return body_bytes > most
         return most < json_bytes <= body_bytes
+
+
+def requests_of(
+    spec: ModelSpec, memory: ClientMemory = OFF, max_in_flight: int = ANY_NUMBER
+) -> Requests:
+    """Return the reader of requests to this model.
+
+    Args:
+        spec, memory, max_in_flight: as in `InferRequests`.
+    """
+    if not spec.typed:
+        return NoRequests(spec)
+    first = spec.inputs[0]
+    numbers = bool(first.datatype.code) and first.datatype.name != "BOOL"
+    if len(spec.inputs) == 1 and numbers and first.static and 0 not in first.shape and spec.batched:
+        return NumberRequests(spec, memory, max_in_flight)
+    return InferRequests(spec, memory, max_in_flight)

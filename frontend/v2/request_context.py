@@ -3,7 +3,8 @@
 from typing import Any, Self
 
 from ringbatch.frontend.codec.request_context import RawHeaders, RequestContext
-from ringbatch.frontend.v2.request import Described, InferRequest, InferRequests, Outline
+from ringbatch.frontend.v2.request import InferRequests
+from ringbatch.frontend.v2.request_records import Described, InferRequest, Outline
 from ringbatch.frontend.v2.shared_memory import ClientMemory
 from ringbatch.shm.model_spec import ModelSpec
 

@@ -65,7 +65,8 @@ READ_BY: Final = {
     "v2/converted_input.py": ("v2 all",),
     "v2/input.py": ("v2 fixed", "v2 two"),
     "v2/request_text_cache.py": ("v2 fixed",),
-    "v2/request.py": ("v2 fixed", "v2 asking"),
+    "v2/number_request.py": ("v2 fixed",),
+    "v2/request.py": ("v2 two", "v2 asking"),
     "v2/shared_memory.py": ("registration",),
 }
 """Targets that lead to each module."""

@@ -20,7 +20,7 @@ from ringbatch.frontend.grpc.request import requests_of as grpc_requests
 from ringbatch.frontend.v1.request import requests_of as v1_requests
 from ringbatch.frontend.v2.documents import model_metadata
 from ringbatch.frontend.v2.model_configuration import model_configuration
-from ringbatch.frontend.v2.request import requests_of as v2_requests
+from ringbatch.frontend.v2.protocol import requests_of as v2_requests
 from ringbatch.shm import model_spec
 from ringbatch.shm.errors import InvalidRequest, StartupError
 from ringbatch.shm.tensor import Tensor

@@ -10,7 +10,7 @@ import pytest
 
 from ringbatch.frontend.codec.json_to_tensor import UNFIT, TensorReader
 from ringbatch.frontend.v1.request import requests_of
-from ringbatch.frontend.v2.request import requests_of as requests_of_v2
+from ringbatch.frontend.v2.protocol import requests_of as requests_of_v2
 from ringbatch.shm.errors import InvalidRequest
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.tensor import Tensor

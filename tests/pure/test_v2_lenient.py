@@ -13,7 +13,7 @@ from segment_fixture import spec
 
 from ringbatch.frontend.grpc.messages import inference
 from ringbatch.frontend.grpc.request import requests_of as grpc_requests_of
-from ringbatch.frontend.v2.request import InferRequest, requests_of
+from ringbatch.frontend.v2.protocol import InferRequest, requests_of
 from ringbatch.shm.errors import InvalidRequest
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.tensor import Tensor
