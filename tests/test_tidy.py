@@ -14,6 +14,7 @@ from tidy_rules import (
     arms_timers_before_anything_fails,
     catches_everything_only_where_anything_can_come,
     has_a_particular_name,
+    has_functions_short_enough_to_read,
     has_its_docstrings,
     imports_nothing_banned,
     imports_point_downwards,
@@ -27,7 +28,14 @@ from tidy_rules import (
     starts_python_away_from_the_folder,
     uses_its_private_names,
 )
-from tidy_tables import MAX_ATTRIBUTES, MAX_LINES, OWN_BACKGROUND, PURE_MODULES, ROLE_TOPS
+from tidy_tables import (
+    MAX_ATTRIBUTES,
+    MAX_BODY_LINES,
+    MAX_LINES,
+    OWN_BACKGROUND,
+    PURE_MODULES,
+    ROLE_TOPS,
+)
 
 
 def test_every_package_has_sources_to_check() -> None:
@@ -82,6 +90,10 @@ def test_timers_are_armed_before_anything_fails() -> None:
 
 def test_files_are_short_enough_to_read() -> None:
     assert_holds(is_short_enough_to_read)
+
+
+def test_functions_are_short_enough_to_read() -> None:
+    assert_holds(has_functions_short_enough_to_read)
 
 
 def test_files_beside_the_packages_are_short_enough_to_read() -> None:
@@ -329,6 +341,15 @@ def test_python_that_looks_in_the_folder_first_is_reported() -> None:
 @pytest.mark.parametrize(("lines", "too_long"), [(MAX_LINES, False), (MAX_LINES + 1, True)])
 def test_one_line_over_the_limit_is_reported(lines: int, too_long: bool) -> None:
     assert breaks(is_short_enough_to_read, "ringbatch.shm.ring", "x = 1\n" * lines) is too_long
+
+
+@pytest.mark.parametrize(
+    "opening", ["def f(\n    a,\n):\n", 'async def f():\n    """A.\n\n    B."""\n']
+)
+def test_a_function_with_one_line_over_the_limit_is_reported(opening: str) -> None:
+    rule, line = has_functions_short_enough_to_read, "    x = 1\n"
+    assert breaks(rule, "ringbatch.shm.ring", opening + line * (MAX_BODY_LINES + 1))
+    assert not breaks(rule, "ringbatch.shm.ring", opening + line * MAX_BODY_LINES)
 
 
 @pytest.mark.parametrize(

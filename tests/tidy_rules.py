@@ -13,6 +13,7 @@ from tidy_tables import (
     FOR_ITS_PROCESS,
     IMPURE_IMPORTS,
     MAX_ATTRIBUTES,
+    MAX_BODY_LINES,
     MAX_LINES,
     ORDERING,
     OWN_BACKGROUND,
@@ -108,8 +109,6 @@ def catches_everything_only_where_anything_can_come(module: Module) -> Iterator[
 
     A model is somebody else's code, so that anything may come. Elsewhere the expected errors are
     named. A handler that undoes something and raises again is allowed.
-
-    Elsewhere the errors that are expected are named. To undo and raise again is no catch.
     """
     if module.name in ROLE_TOPS + CALLERS_OF_MODELS:
         return
@@ -199,6 +198,16 @@ def is_short_enough_to_read(module: Module) -> Iterator[str]:
     lines = len(module.source.splitlines())
     if lines > MAX_LINES:
         yield f"{lines} lines, more than {MAX_LINES}"
+
+
+def has_functions_short_enough_to_read(module: Module) -> Iterator[str]:
+    """Yield functions that take more than a screen, so that a reader forgets how they began."""
+    for node in module.nodes:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            described = ast.get_docstring(node, clean=False) is not None and len(node.body) > 1
+            lines = (node.end_lineno or 0) - node.body[int(described)].lineno + 1
+            if lines > MAX_BODY_LINES:
+                yield f"line {node.lineno}: {node.name} has {lines} lines, over {MAX_BODY_LINES}"
 
 
 def has_its_docstrings(module: Module) -> Iterator[str]:

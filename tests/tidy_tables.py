@@ -1,6 +1,8 @@
 """Tables of the rules in `tidy_rules.py`: limits, and the modules in which something is allowed."""
 
 MAX_LINES = 500
+MAX_BODY_LINES = 75
+"""Lines of a function behind its signature and its docstring."""
 MAX_ATTRIBUTES = 29
 
 PURE_MODULES = (
