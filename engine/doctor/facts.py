@@ -158,7 +158,7 @@ class Features:
         memory_files: memfd_create.
         parent_death: a signal at the end of the parent (PR_SET_PDEATHSIG).
         shared_ports: SO_REUSEPORT.
-        turning_away: a listening socket that takes no newcomers.
+        refusing_connections: a listening socket that refuses new connections.
         batch_scheduling: SCHED_BATCH.
         monotonic_waits: sem_clockwait of the C library.
     """
@@ -170,7 +170,7 @@ class Features:
     memory_files: str = ""
     parent_death: str = ""
     shared_ports: str = ""
-    turning_away: str = ""
+    refusing_connections: str = ""
     batch_scheduling: str = ""
     monotonic_waits: str = ""
 

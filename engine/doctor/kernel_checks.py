@@ -67,9 +67,9 @@ _FEATURES: Final = (
         _SANDBOX,
     ),
     (
-        "turning_away",
+        "refusing_connections",
         Level.WARNING,
-        "turning newcomers away before a stop",
+        "refusing new connections before a stop",
         "a client that connects in the last moment of a stop may be reset",
         "Linux 5.7 or later, or CAP_NET_ADMIN",
     ),

@@ -19,7 +19,7 @@ from ringbatch.engine.doctor.facts import Door, Features
 from ringbatch.engine.doctor.host_files import HostFiles
 from ringbatch.engine.doctor.server_files import why_not_made
 from ringbatch.engine.process.placement import wake_without_preempting
-from ringbatch.engine.supervisor.listener import close_to_newcomers
+from ringbatch.engine.supervisor.listener import refuse_new_connections
 from ringbatch.engine.supervisor.unix_listener import holder
 from ringbatch.shm import shm_objects, wakeup
 from ringbatch.shm.doorbell import Doorbell
@@ -49,7 +49,7 @@ def features() -> Features:
         memory_files=_refusal(lambda: os.close(os.memfd_create("ringbatch", os.MFD_CLOEXEC))),
         parent_death=_refusal(_ask_for_parent_death),
         shared_ports=_refusal(_share_port),
-        turning_away=_refusal(_turn_away),
+        refusing_connections=_refusal(_refuse_connections),
         batch_scheduling=_refusal(_schedule_as_batch),
         monotonic_waits=_refusal(_wait_by_monotonic_clock),
     )
@@ -145,9 +145,9 @@ def _share_port() -> None:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
 
 
-def _turn_away() -> None:
+def _refuse_connections() -> None:
     with socket.socket() as bound:
-        if not close_to_newcomers(bound):
+        if not refuse_new_connections(bound):
             raise OSError(errno.EPERM, "neither an interface nor a filter can be set")
 
 

@@ -79,7 +79,7 @@ class ControlServer:
             connection, _ = self._listener.accept()
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):
-                self._turn_away()
+                self._refuse_connections()
             return  # or the caller has left
         connection.setblocking(False)
         if len(self._connections) >= _MAX_CONNECTIONS:
@@ -94,7 +94,7 @@ class ControlServer:
             partial(self._drop, connection),
         )
 
-    def _turn_away(self) -> None:
+    def _refuse_connections(self) -> None:
         """Close a connection for which there is no descriptor."""
         os.close(self._spare)
         with suppress(OSError):

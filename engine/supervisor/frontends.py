@@ -246,20 +246,20 @@ class Frontends:
         """Seconds that gRPC clients may take to move to another engine."""
         return _AGE_SPREAD * self._server.grpc_connection_age_s + _LATE_S
 
-    def close_to_newcomers(self) -> None:
+    def refuse_new_connections(self) -> None:
         """Have the kernel begin no further connection.
 
         The frontends for gRPC close their own sockets when they stop.
         """
-        if not self.shared and not self._sockets.close_to_newcomers():
+        if not self.shared and not self._sockets.refuse_new_connections():
             logger.warning(
                 "a client that connects in the last moment may be reset: this kernel refuses every "
-                "way to turn newcomers away first"
+                "way to refuse new connections first"
             )
 
-    def awaits_newcomers(self) -> bool:
+    def has_half_open_connections(self) -> bool:
         """Return whether a client is in the midst of connecting."""
-        return not self.shared and self._sockets.awaits_newcomers()
+        return not self.shared and self._sockets.has_half_open_connections()
 
     def close(self) -> None:
         """Close the sockets."""

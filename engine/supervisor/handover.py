@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from ringbatch.engine.supervisor.listener import close_to_newcomers
+from ringbatch.engine.supervisor.listener import refuse_new_connections
 from ringbatch.engine.supervisor.loop import Loop
 from ringbatch.engine.supervisor.order_client import supervisor_state
 from ringbatch.shm.engines import of_any_version
@@ -214,7 +214,7 @@ class OldEngine:
         self.serves = False
         for _, left in self._sockets:
             # The new engine does not serve at these addresses.
-            close_to_newcomers(left)
+            refuse_new_connections(left)
         with suppress(OSError):
             self._connection.sendall(_SERVES)
             self._connection.setblocking(False)

@@ -174,7 +174,7 @@ class ForkServer:
             self._pidfd = -1
 
 
-def wait_for_strangers(own: Iterable[int]) -> None:
+def reap_orphans(own: Iterable[int]) -> None:
     """Reap ended orphans that have become this process's children.
 
     Args:

@@ -149,7 +149,7 @@ def _bind(
     return sockets
 
 
-def close_to_newcomers(listener: socket.socket) -> bool:
+def refuse_new_connections(listener: socket.socket) -> bool:
     """Have the kernel begin no further connection; return whether it can.
 
     Closing a listening socket resets the connections that wait in it, and some could come between
@@ -157,7 +157,7 @@ def close_to_newcomers(listener: socket.socket) -> bool:
     begun (see `half_open`) go on, and wait to be accepted.
 
     The setting belongs to the socket, whichever processes hold it, and goes with its last holder. A
-    Unix socket is closed to newcomers by removing its file.
+    Unix socket refuses new connections once its file is removed.
     """
     if listener.family == socket.AF_UNIX:
         with suppress(OSError):

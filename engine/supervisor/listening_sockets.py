@@ -14,13 +14,13 @@ from ringbatch.engine.config.settings import ServerConfig
 from ringbatch.engine.supervisor.handover import OldEngine, PassedSocket
 from ringbatch.engine.supervisor.listener import (
     address,
-    close_to_newcomers,
     half_open,
     hold,
     is_at,
     listen_all,
     listen_for_agent,
     listen_for_control,
+    refuse_new_connections,
 )
 from ringbatch.engine.supervisor.unix_listener import is_at_path, listen_at
 from ringbatch.engine.systemd.sockets import expect, passed
@@ -96,16 +96,16 @@ class ListeningSockets:
         found = [PassedSocket(use, bound) for use, bound in others.items() if bound is not None]
         return [*(PassedSocket("http", listener) for listener in self.http), *found]
 
-    def close_to_newcomers(self) -> bool:
+    def refuse_new_connections(self) -> bool:
         """Have the kernel begin no further connection; return whether it can.
 
         Connections still wait in systemd's sockets, for the next engine. The frontends for gRPC
         close their own sockets.
         """
-        closed = [close_to_newcomers(listener) for listener in self._doors()]
+        closed = [refuse_new_connections(listener) for listener in self._doors()]
         return all(closed)
 
-    def awaits_newcomers(self) -> bool:
+    def has_half_open_connections(self) -> bool:
         """Return whether a client is in the midst of connecting, as happens over TCP alone."""
         tcp = [one for one in self._doors() if one.family != socket.AF_UNIX]
         return half_open({listener.getsockname()[1] for listener in tcp})
@@ -117,7 +117,7 @@ class ListeningSockets:
             shared: True if another engine listens on them too.
         """
         for bound in [] if shared else self._fresh:
-            close_to_newcomers(bound)
+            refuse_new_connections(bound)
         self._undo.close()
 
     def _doors(self) -> list[socket.socket]:

@@ -14,7 +14,7 @@ from ringbatch.engine.process import placement, respawn
 from ringbatch.engine.process.role_events import FromRole
 from ringbatch.engine.supervisor.child_process import CannotStart, Child, Death
 from ringbatch.engine.supervisor.hang_detection import HangDetection
-from ringbatch.engine.supervisor.launching import wait_for_strangers
+from ringbatch.engine.supervisor.launching import reap_orphans
 from ringbatch.engine.supervisor.loop import Loop
 from ringbatch.engine.supervisor.managed_process import ManagedProcess
 from ringbatch.shm.counters import RestartCase
@@ -107,7 +107,7 @@ class ProcessManager:
             self._loop.guard(partial(self._keep_time, managed, self._clock_ns()))
         self._loop.guard(self._look)
         own = [managed.child.pid for managed in self._owner.processes if managed.child is not None]
-        self._loop.guard(partial(wait_for_strangers, own))
+        self._loop.guard(partial(reap_orphans, own))
 
     def spawn(self, managed: ManagedProcess) -> None:
         """Start a process, or plan to do so later if there is no room for it."""

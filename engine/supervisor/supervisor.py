@@ -445,7 +445,7 @@ class Supervisor:
             self._close_control,
             partial(self._fail_readiness, delay_s, at_once),
             self._manager.stop,
-            self.frontends.close_to_newcomers,
+            self.frontends.refuse_new_connections,
             partial(self._wait_for_handshakes, at_once),
             self.frontends.close,
             self._drain,
@@ -473,8 +473,8 @@ class Supervisor:
 
     def _wait_for_handshakes(self, at_once: Callable[[], bool]) -> None:
         """Have the frontends go on until no client is in the midst of connecting."""
-        some = self.frontends.awaits_newcomers
-        self._manager.wait(lambda: at_once() or not some(), _HANDSHAKE_S, every_s=_PROBE_EVERY_S)
+        busy = self.frontends.has_half_open_connections
+        self._manager.wait(lambda: at_once() or not busy(), _HANDSHAKE_S, every_s=_PROBE_EVERY_S)
 
     def _answer_clients(self, at_once: Callable[[], bool]) -> None:
         """Have the workers go on until no program on this host waits for them."""

@@ -107,9 +107,9 @@ SOFTWARE_ROWS: Final = (
     row(
         kernel_checks.features,
         WARNING,
-        "newcomers",
+        "new connections",
         "CAP_NET_ADMIN",
-        features=Features(turning_away="no"),
+        features=Features(refusing_connections="no"),
     ),
     row(
         kernel_checks.features,

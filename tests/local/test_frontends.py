@@ -159,24 +159,24 @@ def test_credentials_that_cannot_be_used_end_the_start_before_a_port_is_taken(
     made(port=port).close()
 
 
-def test_closed_to_newcomers_every_port_for_http_refuses_them() -> None:
+def test_closed_to_new_connections_every_port_for_http_refuses_them() -> None:
     with closing(made(control_port=0)) as found:
-        found.close_to_newcomers()
+        found.refuse_new_connections()
         ports = [int(port) for port in re.findall(r"http://127\.0\.0\.1:(\d+)", found.welcome("m"))]
         assert len(set(ports)) == 2
         for port in ports:
             with pytest.raises(ConnectionRefusedError):
                 socket.create_connection(("127.0.0.1", port))
-        assert not found.awaits_newcomers()
+        assert not found.has_half_open_connections()
 
 
-def test_where_newcomers_cannot_be_turned_away_the_stop_goes_on_and_says_so(
+def test_where_new_connections_cannot_be_refused_the_stop_goes_on_and_says_so(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(listening_sockets, "close_to_newcomers", lambda listener: False)
+    monkeypatch.setattr(listening_sockets, "refuse_new_connections", lambda listener: False)
     with closing(made()) as found:
-        found.close_to_newcomers()
-        found.awaits_newcomers()
+        found.refuse_new_connections()
+        found.has_half_open_connections()
     (record,) = caplog.records
     assert "this kernel refuses" in record.message
 

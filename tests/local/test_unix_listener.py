@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ringbatch.engine.config.settings import ServerConfig
-from ringbatch.engine.supervisor.listener import address, close_to_newcomers
+from ringbatch.engine.supervisor.listener import address, refuse_new_connections
 from ringbatch.engine.supervisor.listening_sockets import ListeningSockets
 from ringbatch.engine.supervisor.unix_listener import holder, is_at_path, listen_at
 from ringbatch.shm.errors import StartupError
@@ -149,7 +149,7 @@ def test_an_engine_may_have_a_unix_socket_beside_tcp_or_alone(path: str) -> None
     alone = sockets(host=f"unix:{path}")
     with closing_unshared(alone):
         assert (alone.http, alone.front) == ([], alone.http_unix)
-        assert not alone.awaits_newcomers()
+        assert not alone.has_half_open_connections()
     assert list(Path(path).parent.iterdir()) == []
 
 
@@ -173,10 +173,10 @@ def test_a_file_that_another_engine_serves_behind_stays(path: str) -> None:
         assert holder(Path(path)) == os.getpid()
 
 
-def test_no_client_connects_once_it_is_closed_to_newcomers(path: str) -> None:
+def test_no_client_connects_once_new_connections_are_refused(path: str) -> None:
     with listen(path) as bound, socket.socket(socket.AF_UNIX) as queued:
         queued.connect(path)
-        assert close_to_newcomers(bound)
+        assert refuse_new_connections(bound)
         with socket.socket(socket.AF_UNIX) as client, pytest.raises(FileNotFoundError):
             client.connect(path)
         bound.accept()[0].close()

@@ -51,7 +51,7 @@ import json, os, signal, subprocess, sys, threading, time
 from ringbatch.engine.process import fork_server
 from ringbatch.engine.process.fork_server import ProcessRequest
 from ringbatch.engine.supervisor import launching
-from ringbatch.engine.supervisor.launching import ForkServer, execute, wait_for_strangers
+from ringbatch.engine.supervisor.launching import ForkServer, execute, reap_orphans
 
 # A script's shell lets background jobs ignore these signals, and programs inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -226,7 +226,7 @@ launch._line.settimeout(0.5)
 say(facts_of(launch)[0])
 say(launch._line is None)
 say(facts_of(launch)[0])
-wait_for_strangers([])
+reap_orphans([])
 try:
     os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG)
 except ChildProcessError:
@@ -260,7 +260,7 @@ while True:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
     except ChildProcessError:
         break
-    wait_for_strangers([])
+    reap_orphans([])
 say("nobody is left")
 """
 KILLED_BEFORE_IT_LETS_GO = """
@@ -411,14 +411,14 @@ shell = ["sh", "-c", "exec 3<&0; cat <&3 >/dev/null 2>&1 & echo $!"]
 stranger = int(subprocess.run(shell, stdin=reading, capture_output=True).stdout)
 os.close(writing)
 end_of(stranger)
-wait_for_strangers([])
+reap_orphans([])
 try:
     end_of(stranger)
 except ChildProcessError:
     say("was waited for")
 end = subprocess.Popen(["sh", "-c", "exit 3"])
 end_of(end.pid)
-wait_for_strangers([other.pid, end.pid])
+reap_orphans([other.pid, end.pid])
 say(end.wait())
 other.kill()
 other.wait()

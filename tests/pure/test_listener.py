@@ -12,11 +12,11 @@ import pytest
 from ringbatch.engine.supervisor import listener as listener_module
 from ringbatch.engine.supervisor.listener import (
     address,
-    close_to_newcomers,
     half_open,
     hold,
     listen,
     listen_all,
+    refuse_new_connections,
 )
 from ringbatch.frontend.grpc.server import listen as listen_for_grpc
 from ringbatch.shm.errors import StartupError
@@ -182,7 +182,7 @@ BIND_TO_INTERFACE, ATTACH_FILTER = 62, 26
 def filters_are_allowed() -> bool:
     """Some kernels want a privilege."""
     with listen("127.0.0.1", 0) as listener:
-        return close_to_newcomers(cast(socket.socket, Refusing(listener, BIND_TO_INTERFACE)))
+        return refuse_new_connections(cast(socket.socket, Refusing(listener, BIND_TO_INTERFACE)))
 
 
 WAYS = {
@@ -195,7 +195,9 @@ WAYS = {
 
 
 @pytest.mark.parametrize("refused", WAYS.values(), ids=WAYS.keys())
-def test_closed_to_newcomers_it_keeps_the_connections_it_has(refused: tuple[int, ...]) -> None:
+def test_a_socket_that_refuses_new_connections_keeps_its_old_ones(
+    refused: tuple[int, ...],
+) -> None:
     with ExitStack() as stack:
         listener = stack.enter_context(listen("127.0.0.1", 0))
         address = listener.getsockname()
@@ -206,7 +208,7 @@ def test_closed_to_newcomers_it_keeps_the_connections_it_has(refused: tuple[int,
         assert not half_open({address[1]})
         begun = stack.enter_context(socket.create_connection(address))
         assert half_open({address[1]})
-        assert close_to_newcomers(cast(socket.socket, Refusing(listener, *refused)))
+        assert refuse_new_connections(cast(socket.socket, Refusing(listener, *refused)))
         late = stack.enter_context(socket.socket())
         late.setblocking(False)
         # On the loopback a connection is open before this returns.
@@ -231,7 +233,7 @@ def test_closed_to_newcomers_it_keeps_the_connections_it_has(refused: tuple[int,
 def test_a_kernel_that_refuses_everything_is_reported_without_an_error() -> None:
     with listen("127.0.0.1", 0) as listener:
         refusing = Refusing(listener, BIND_TO_INTERFACE, ATTACH_FILTER)
-        assert not close_to_newcomers(cast(socket.socket, refusing))
+        assert not refuse_new_connections(cast(socket.socket, refusing))
         assert refusing.asked == [BIND_TO_INTERFACE, ATTACH_FILTER]
 
 

@@ -54,7 +54,7 @@ FAULTS: Final = (
     # At the stop.
     ("supervisor.model_changes", "ModelChanges.abandon", "1", 1),
     ("supervisor.control", "ControlServer.close", "1", 1),
-    ("supervisor.frontends", "Frontends.close_to_newcomers", "1", 1),
+    ("supervisor.frontends", "Frontends.refuse_new_connections", "1", 1),
     ("supervisor.process_manager", "ProcessManager.stop", "1", 1),
     ("supervisor.process_manager", "ProcessManager.end", "1", 1),
     ("supervisor.process_manager", "ProcessManager.end", "1+", 1),

@@ -97,7 +97,7 @@ class House:
                 },
             ),
             (launching, {"subprocess": popen}),
-            (process_manager, {"wait_for_strangers": lambda _: None}),
+            (process_manager, {"reap_orphans": lambda _: None}),
             (cpu_sets, {"Child": self._child, "ModelFile": self._file}),
             (
                 frontends,
@@ -112,7 +112,7 @@ class House:
                     "listen_all": lambda *_, **_more: [Door(kernel)],
                     "hold": lambda *_, **_more: Door(kernel),
                     "listen_for_control": lambda *_: Door(kernel),
-                    "close_to_newcomers": lambda _: True,
+                    "refuse_new_connections": lambda _: True,
                     "half_open": lambda _: self.let_in(),
                 },
             ),
