@@ -32,7 +32,7 @@ class UvicornArguments(NamedTuple):
     loop: asyncio.AbstractEventLoop
 
 
-class Heir(Protocol):
+class Http2Handoff(Protocol):
     """Takes over a connection whose client does not speak HTTP/1."""
 
     def __call__(
@@ -69,7 +69,7 @@ class FastLaneSettings:
         budget: for the bodies that are gathered.
         recorder: keeps ids, times and log lines of requests.
         accounts: of clients.
-        heir: takes connections of HTTP/2; None without HTTP/2.
+        http2_handoff: takes connections of HTTP/2; None without HTTP/2.
         pacing: holds back refusals to clients that ask again too early.
     """
 
@@ -84,7 +84,7 @@ class FastLaneSettings:
     budget: BodyBudget
     recorder: Recorder
     accounts: Accounts = field(default_factory=lambda: Accounts(on=False))
-    heir: Heir | None = None
+    http2_handoff: Http2Handoff | None = None
     pacing: RefusalPacing = field(default_factory=RefusalPacing)
 
     def successor(
@@ -96,11 +96,11 @@ class FastLaneSettings:
         """Return the protocol that goes on with a connection of another kind.
 
         Args:
-            data: as for an `Heir`.
+            data: as for an `Http2Handoff`.
             given: its other arguments.
             refused: as of `FallbackProtocol`.
         """
-        found = None if self.heir is None else self.heir(data, *given)
+        found = None if self.http2_handoff is None else self.http2_handoff(data, *given)
         if found is None:
             found = FallbackProtocol(*given, close_grace_s=self.close_grace_s, refused=refused)
         return found

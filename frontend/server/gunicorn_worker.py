@@ -174,9 +174,9 @@ class FrontendWorker(UvicornWorker):  # type: ignore[misc]
         settings.accounts = accounts
         if options.http2:
             # Only here, because it needs a package that others do without.
-            from ringbatch.frontend.streams.connection import heir
+            from ringbatch.frontend.streams.connection import http2_handoff
 
-            settings.heir = partial(heir, settings)
+            settings.http2_handoff = partial(http2_handoff, settings)
         config.http = frontend.fast_lane(  # type: ignore[assignment]
             server, options, settings, payloads
         )

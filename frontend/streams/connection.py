@@ -35,7 +35,7 @@ _FORGETTING: Final = 8
 _ID: Final = ID_HEADER.encode()
 
 
-def heir(
+def http2_handoff(
     settings: FastLaneSettings,
     data: bytes,
     config: Config,
@@ -43,7 +43,7 @@ def heir(
     app_state: dict[str, Any],
     loop: asyncio.AbstractEventLoop,
 ) -> "Http2Connection | None":
-    """As `ringbatch.frontend.http.fast_lane_settings.Heir`, with the settings of the process."""
+    """As `fast_lane_settings.Http2Handoff` of room http, with the settings of the process."""
     if not PREFACE.startswith(data[: len(PREFACE)]):
         return None
     return Http2Connection(settings, config, server_state, app_state, loop)

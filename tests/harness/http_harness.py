@@ -27,7 +27,7 @@ from ringbatch.frontend.http.response_heads import ResponseHeads
 from ringbatch.frontend.request.calls import Body, Reply
 from ringbatch.frontend.request.parts_task import InParts
 from ringbatch.frontend.security.api_keys import ApiKeys
-from ringbatch.frontend.streams.connection import heir
+from ringbatch.frontend.streams.connection import http2_handoff
 from ringbatch.shm.tallies import Protocol
 
 IDLE_TIMEOUT_S = 20
@@ -238,7 +238,7 @@ class Connection:
             pacing=pacing or RefusalPacing(),
         )
         if http2:
-            settings.heir = functools.partial(heir, settings)
+            settings.http2_handoff = functools.partial(http2_handoff, settings)
         self.transport = Transport()
         self._served = served
         self.lane = self.another()
