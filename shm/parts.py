@@ -215,10 +215,13 @@ class PartReader:
         number: int = self._words[self._first(slot) + SlotWords.BATCH]
         return number
 
-    def take(self, slot: int, size: int) -> None:
-        """Free the room of the part that `next` returned."""
-        taken = self._first(slot) + _PARTS_TAKEN
-        self._store_release[taken] = self._words[taken] + ALIGNMENT + aligned(size)
+    def take(self, slot: int, size: int) -> bool:
+        """Free the room of the part that `next` returned; return whether there are others."""
+        first = self._first_word + slot * _SLOT_WORDS
+        taken = self._words[first + _PARTS_TAKEN] + ALIGNMENT + aligned(size)
+        self._store_release[first + _PARTS_TAKEN] = taken
+        others: bool = self._load_acquire[first + _PARTS_END] != taken
+        return others
 
     def _first(self, slot: int) -> int:
         return self._first_word + slot * _SLOT_WORDS

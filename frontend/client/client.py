@@ -308,10 +308,10 @@ class Client:
             return
         try:
             while not call.ended():
-                if call.has_part:
-                    yield call.take()
-                else:
+                if not call.has_part:
                     await call.news()
+                while call.has_part:
+                    yield call.take()
         finally:
             call.leave()
 

@@ -23,6 +23,7 @@ from ringbatch.frontend.codec.resumption import NothingLeft, Resumption
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.parts import CorruptPartsError, bytes_for, bytes_for_several, move_deadline
 from ringbatch.shm.slot import Status
+from ringbatch.shm.tallies import PartTimes
 
 
 class RequestInParts(ClientRequest):
@@ -41,7 +42,7 @@ class RequestInParts(ClientRequest):
         InvalidRequest: the request does not fit into one batch.
     """
 
-    __slots__ = ("_arrived", "_last_ns", "_limits", "_resumption", "_until_ns")
+    __slots__ = ("_arrived", "_last_ns", "_limits", "_resumption", "_times", "_until_ns")
     deferred = True
     in_parts = True
 
@@ -60,6 +61,8 @@ class RequestInParts(ClientRequest):
         self._last_ns = 0
         """Arrival of the latest part in nanoseconds; 0 before the first."""
         self._until_ns = self.deadline_ns
+        self._times: PartTimes | None = None
+        """Counts of the times of its parts; None before the first."""
         self._limits = limits_of(model.spec, asked)
         self.deadline_ns = first_deadline_ns(self._limits, self._accepted_ns, self._until_ns)
         plan = model.resumption
@@ -78,15 +81,18 @@ class RequestInParts(ClientRequest):
     def has_parts(self, slot: int) -> None:
         """As in `Waiter`."""
         slots = self._channel.slots
-        memory, times = slots.lane.memory, slots.tally(self._model.spec).parts
+        if self._times is None:
+            self._times = slots.tally(self._model.spec).parts
+        memory, times = slots.lane.memory, self._times
         # One look at the clock for all that have come together.
         now_ns, gap_ns = self._channel.clock(), self._limits.gap_ns
         deadline_ns = min(now_ns + gap_ns, self._until_ns) if gap_ns else self._until_ns
         try:
-            while slot in self._slots and (found := slots.parts.next(slot)) is not None:
+            found = slots.parts.next(slot)
+            while found is not None and slot in self._slots:
                 start, size = found
                 part = bytearray(memory[start : start + size])
-                slots.parts.take(slot, size)
+                others = slots.parts.take(slot, size)
                 self.deadline_ns = deadline_ns
                 if gap_ns and not self._last_ns:
                     self._channel.expect(deadline_ns)
@@ -94,6 +100,7 @@ class RequestInParts(ClientRequest):
                 self._arrived.append(part)
                 if self._resumption is not None:
                     self._resumption.keep(part)
+                found = slots.parts.next(slot) if others else None
         except CorruptPartsError:
             self.fail(InternalError())
         # Behind the part, so that a thread that clears it and then looks finds either.

@@ -139,8 +139,9 @@ class TakesFirst(PartReader):
             super().take(slot, found[1])
         return found
 
-    def take(self, slot: int, size: int) -> None:
-        """Do nothing, as the part is taken already."""
+    def take(self, slot: int, size: int) -> bool:
+        """Do nothing, as the part is taken already; have the caller look for others."""
+        return True
 
 
 class OpensNothing(PartReader):
