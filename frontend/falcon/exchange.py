@@ -27,7 +27,7 @@ from ringbatch.frontend.http.content_coding import (
     encoded,
 )
 from ringbatch.frontend.http.expanding import expand
-from ringbatch.frontend.http.fallback import ENDING, EXCHANGES, IN_PARTS, WHOLE, WRITE, Exchanges
+from ringbatch.frontend.http.fallback import ENDING, EXCHANGES, IN_PARTS, OUTLET, WHOLE, Exchanges
 from ringbatch.frontend.http.parts_timing import TIMING
 from ringbatch.frontend.request.calls import Body, Reply, RequestHandle
 from ringbatch.frontend.request.outcomes import RequestOutcome
@@ -146,7 +146,7 @@ async def _exchange_in_parts(
         exchanges.stalled_s,
         event_source=event_source,
         timing=req.scope.get(TIMING),
-        write=req.scope.get(WRITE, _not_at_once),
+        outlet=req.scope.get(OUTLET),
     )
     exchanges.add(stream)
 
@@ -178,11 +178,6 @@ async def _exchange_in_parts(
         return
     req.scope[IN_PARTS] = close
     begin_events(resp, stream, close)
-
-
-def _not_at_once(_event: bytes) -> bool:
-    """Return False: the task sends each event."""
-    return False
 
 
 class AwaitedPrediction:

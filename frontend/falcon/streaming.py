@@ -20,6 +20,7 @@ from ringbatch.frontend.codec.event_stream import (
 )
 from ringbatch.frontend.codec.outcome import Answer, outcome
 from ringbatch.frontend.codec.part_limits import PartLimits
+from ringbatch.frontend.http.fallback import PieceOutlet
 from ringbatch.frontend.http.parts_timing import PartsTiming
 from ringbatch.frontend.request.calls import RequestHandle
 from ringbatch.frontend.request.outcomes import RequestOutcome
@@ -38,7 +39,7 @@ class EventStream:
         stalled_s: as of `InParts`.
         event_source: whether a browser's EventSource reads them.
         timing: of the answer, if the client is to get it.
-        write: sends an event at once, if possible, and returns whether it did.
+        outlet: sends events at once; None if the task sends all.
 
     Attributes:
         in_parts: for the service.
@@ -54,10 +55,11 @@ class EventStream:
         *,
         event_source: bool = False,
         timing: PartsTiming | None = None,
-        write: Callable[[bytes], bool],
+        outlet: PieceOutlet | None,
     ) -> None:
         self._event_source = event_source
-        self._write = write
+        self._outlet = outlet
+        self._time = asyncio.get_running_loop().time
         self._timing = timing
         take = self._take if timing is None else self._take_timed
         self.in_parts: InParts[Answer] = InParts(take, END, limits=limits, stalled_s=stalled_s)
@@ -97,7 +99,7 @@ class EventStream:
 
     async def events(self) -> AsyncGenerator[bytes, None]:
         """Yield the events, the last one of an error if there is one."""
-        clock = asyncio.get_running_loop().time
+        clock = self._time
         self._sent_s = clock()
         if self._event_source:
             yield BEGUN
@@ -132,8 +134,8 @@ class EventStream:
     def _take(self, answer: Answer) -> None:
         """Take a part; called by the service, which ends the request with the error raised."""
         text = event_of(answer)
-        if self._waits and not self._parts and self._write(text):
-            self._sent_s = asyncio.get_running_loop().time()
+        if self._waits and self._outlet is not None and not self._parts and self._outlet.send(text):
+            self._sent_s = self._time()
             return
         if self._unread_bytes > MOST_UNREAD_BYTES:
             raise too_much_unread()

@@ -43,9 +43,8 @@ IN_PARTS: Final = "ringbatch.in_parts"
 QUERIED: Final = "ringbatch.queried"
 """The key in an ASGI scope of a function that takes the body that a query stands for; it is there
 if a payload log keeps the request."""
-WRITE: Final = "ringbatch.write"
-"""The key in an ASGI scope of a function that sends a further piece of an answer at once, and
-returns whether it did: it does not where others wait for the client. Only streams have one."""
+OUTLET: Final = "ringbatch.outlet"
+"""The key in an ASGI scope of the `PieceOutlet` of the answer. Only streams have one."""
 REFUSED: Final = "ringbatch.refused"
 """The key in an ASGI scope of whether the connection itself has refused the request, whose body was
 still coming."""
@@ -65,6 +64,19 @@ _HEAD_PIECE_BYTES: Final = 1 << 12
 """Bytes of heads parsed at once: a request of 20 bytes becomes objects of 2 KiB."""
 _BODY_PIECE_BYTES: Final = 1 << 14
 """Bytes parsed at once while a body is expected, behind which requests may stand."""
+
+
+class PieceOutlet(Protocol):
+    """Outlet of the further pieces of an answer, past the application.
+
+    Attributes:
+        sent_bytes: of the pieces that have passed.
+    """
+
+    sent_bytes: int
+
+    def send(self, piece: bytes) -> bool:
+        """Send a piece, unless others wait for the client; return whether it is sent."""
 
 
 class Exchange(Protocol):

@@ -3,7 +3,7 @@
 See `ringbatch.frontend.access.recorder`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from ringbatch.frontend.access.recorder import Exchanged, Recorder
@@ -24,10 +24,11 @@ from ringbatch.frontend.http.fallback import (
     ENDING,
     EXCHANGES,
     IN_PARTS,
+    OUTLET,
     QUERIED,
     REFUSED,
-    WRITE,
     Exchanges,
+    PieceOutlet,
 )
 from ringbatch.frontend.http.head_meaning import only
 from ringbatch.frontend.http.parts_timing import TIMING, PartsTiming
@@ -80,6 +81,8 @@ class TrackedApp:
         if self._payloads is not None and _may_ask(scope) and self._payloads.draws():
             watched.kept = KeptExchange(self._payloads, scope["headers"])
             scope[QUERIED] = watched.kept.asks
+            # Its pieces are kept as they pass.
+            scope.pop(OUTLET, None)
         try:
             await answered(self._app, scope, watched.receive, watched.send)
         finally:
@@ -121,9 +124,7 @@ class _Watched:
         self._sends_timing = recorder.metadata.server_timing or only(values, _ASK) == ASKED.encode()
         if self._sends_timing:
             scope[TIMING] = PartsTiming(recorder, self._began_ns)
-        self._write: Callable[[bytes], bool] | None = scope.get(WRITE)
-        if self._write is not None:
-            scope[WRITE] = self.write
+        self._outlet: PieceOutlet | None = scope.get(OUTLET)
         self._load = form_of(only(values, _LOAD_ASK))
         headers = [line for line in scope["headers"] if line[0].lower() not in (_ID, _TRACE)]
         headers.append((_ID, self._id))
@@ -160,24 +161,14 @@ class _Watched:
             if self.kept is not None:
                 self.kept.begins(message["headers"])
         else:
-            self._went_out(message.get("body", b""))
+            piece = message.get("body", b"")
+            self._bytes_out += len(piece)
+            if self.kept is not None:
+                self.kept.answers(piece)
         await self._send(message)
         if message["type"] == "http.response.body" and not message.get("more_body", False):
             # What the application does afterwards, as Starlette's background tasks, is its own.
             self._taken_ns = self._recorder.clock()
-
-    def write(self, piece: bytes) -> bool:
-        """Send a further piece of the answer at once, if possible; return whether it is sent."""
-        assert self._write is not None, "only then the scope has this method"
-        sent = self._write(piece)
-        if sent:
-            self._went_out(piece)
-        return sent
-
-    def _went_out(self, piece: bytes) -> None:
-        self._bytes_out += len(piece)
-        if self.kept is not None:
-            self.kept.answers(piece)
 
     def ended(self) -> None:
         """Record that the application has returned, as it does once the client takes the answer."""
@@ -196,7 +187,7 @@ class _Watched:
             self._target,
             f"{client[0]}:{client[1]}" if client else "",
             self._bytes_in,
-            self._bytes_out,
+            self._bytes_out + (0 if self._outlet is None else self._outlet.sent_bytes),
         )
         take_ns = max((self._taken_ns or self._recorder.clock()) - ending.ended_ns, 0)
         drawn = self._recorder.drawn(self._trace)

@@ -5,6 +5,7 @@ each sends a frame in turn. The waiting bytes are counted, so that the server be
 until the client has taken some.
 """
 
+from collections.abc import Sequence
 from typing import Final, Generic, TypeVar
 
 from ringbatch.frontend.http2.flood_budget import ANSWER, SENT, STREAMS, FloodBudget
@@ -178,6 +179,28 @@ class Outgoing(Generic[H]):
         if stream.queue:
             stream.waiting_bytes += size
             self.wait(size)
+
+    def has_room(self, count: int, size: int) -> bool:
+        """Return whether so many pieces of that size can be sent now, each in one frame.
+
+        Each stream has a window of its own.
+        """
+        return self.writable and size <= self._frame_bytes and count * size <= self._window
+
+    def send_frames(self, streams: Sequence[Stream[H]], frames: bytes, size: int) -> None:
+        """Send a further piece of several bodies, in frames that are made; they find room.
+
+        Args:
+            streams: of the bodies; no piece of them waits.
+            frames: one for each stream, in this order.
+            size: of each piece.
+        """
+        self._out.append(frames)
+        self._window -= size * len(streams)
+        for stream in streams:
+            stream.window -= size
+            stream.sent_bytes += size
+        self.patience.earn(SENT * len(streams))
 
     def _finds_room(self, stream: Stream[H], size: int) -> bool:
         """Return whether so many bytes can be sent on a stream now, in one frame."""

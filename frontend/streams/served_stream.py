@@ -18,9 +18,9 @@ from ringbatch.frontend.http.fallback import (
     BEGAN,
     EXCHANGES,
     NOTHING_YET,
+    OUTLET,
     REFUSED,
     WHOLE,
-    WRITE,
     Exchanges,
 )
 from ringbatch.frontend.http.phases import BODY_TOO_SLOW, Clock, Phase
@@ -29,6 +29,7 @@ from ringbatch.frontend.http2.connection import Connection
 from ringbatch.frontend.http2.frames import INTERNAL_ERROR
 from ringbatch.frontend.http2.stream import Stream
 from ringbatch.frontend.streams.answer_head import CONTINUE, answer_head
+from ringbatch.frontend.streams.outlet import Outlet
 from ringbatch.frontend.streams.rest_head import RestHead
 from ringbatch.shm.errors import Overloaded
 
@@ -126,7 +127,7 @@ class ServedStream:
             EXCHANGES: self._exchanges,
             BEGAN: time.monotonic_ns(),
             WHOLE: _has_come(stream),
-            WRITE: self._write,
+            OUTLET: Outlet(owner.core, stream, owner.flush_soon),
             **scope,
         }
 
@@ -220,8 +221,6 @@ class ServedStream:
         except BaseException:
             # uvicorn does the same over HTTP/1; `answered` lets only our own defects through.
             log.exception("frontend: a stream was not served")
-        # The scope is this object's, which it holds: only the garbage collector would part them.
-        del self.scope[WRITE]
         self._hold(0)
         if not stream.gone and stream.trailers is None and not self.scope.get(REFUSED):
             self._owner.core.reset(stream, INTERNAL_ERROR)
@@ -272,15 +271,6 @@ class ServedStream:
         while stream.queue and not stream.gone:
             await self._until_news()
         self._sending = False
-
-    def _write(self, piece: bytes) -> bool:
-        """Send a further piece of the answer, if no other waits; return whether it is sent."""
-        stream = self._stream
-        if stream.queue or self._is_made() or self.scope.get(REFUSED):
-            return False
-        self._owner.core.send(stream, piece)
-        self._owner.flush_soon()
-        return True
 
     def _is_made(self) -> bool:
         """Return whether the answer is complete, or no client wants it."""

@@ -28,23 +28,26 @@ class Client:
 
     Attributes:
         takes: whether it has room for a part at once.
+        sent_bytes: as in `PieceOutlet`.
         at_once: the events that went out without the task.
         got: all of them.
     """
 
     def __init__(self) -> None:
         self.takes = True
+        self.sent_bytes = 0
         self.at_once: list[bytes] = []
         self.got: list[bytes] = []
         outcome = cast(RequestOutcome, None)
-        self.stream = EventStream(lambda: outcome, NO_LIMITS, lambda: 0, write=self._write)
+        self.stream = EventStream(lambda: outcome, NO_LIMITS, lambda: 0, outlet=self)
         self._events: AsyncGenerator[bytes, None] | None = None
         self._task: asyncio.Task[None] | None = None
 
-    def _write(self, text: bytes) -> bool:
+    def send(self, piece: bytes) -> bool:
+        """As in `PieceOutlet`."""
         if self.takes:
-            self.at_once.append(text)
-            self.got.append(text)
+            self.at_once.append(piece)
+            self.got.append(piece)
         return self.takes
 
     def part(self, text: bytes) -> None:
@@ -142,9 +145,9 @@ async def test_a_comment_comes_a_while_behind_the_latest_part() -> None:
     loop = asyncio.get_running_loop()
     began_s = loop.time()
     now_s = began_s
-    client = Client()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "time", lambda: now_s)
+        client = Client()
         client.part(b"0")
         client.begin()
         await settle()

@@ -8,7 +8,7 @@ from http2_client import GET, Client, Message, replying, stuck
 from http2_harness import block, data, frame, frames_of, headers, settings, widen
 from http_harness import Connection, scenario
 
-from ringbatch.frontend.http.fallback import WRITE
+from ringbatch.frontend.http.fallback import OUTLET
 from ringbatch.frontend.http.phases import BODY_TIMEOUT_S
 from ringbatch.frontend.http2.frames import (
     CANCEL,
@@ -306,7 +306,7 @@ async def test_a_piece_goes_out_at_once_unless_others_wait() -> None:
     begun, gate = asyncio.Event(), asyncio.Event()
 
     async def app(scope: Any, _receive: Any, send: Any) -> None:
-        write = scope[WRITE]
+        write = scope[OUTLET].send
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"0", "more_body": True})
         # With what was sent before it would go out in any case.
