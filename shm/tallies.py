@@ -83,12 +83,13 @@ class Histogram:
         self._first = first
         self._values: list[int] = words[first : first + BUCKETS + 1].tolist()
 
-    def add(self, took_ns: int) -> None:
-        """Count a time."""
+    def add(self, took_ns: int, times: int = 1) -> None:
+        """Count a time, or the same several times."""
         values, words, first = self._values, self._words, self._first
         bucket = time_bucket(took_ns)
-        values[bucket] = words[first + bucket] = values[bucket] + 1 & _WORD_MASK
-        values[BUCKETS] = words[first + BUCKETS] = values[BUCKETS] + took_ns & _WORD_MASK
+        values[bucket] = words[first + bucket] = values[bucket] + times & _WORD_MASK
+        sum_ns = values[BUCKETS] + took_ns * times & _WORD_MASK
+        values[BUCKETS] = words[first + BUCKETS] = sum_ns
 
     def close(self) -> None:
         """Count nowhere any more: the block is another account's."""

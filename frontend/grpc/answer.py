@@ -72,6 +72,7 @@ class GrpcAnswers:
 
     Attributes:
         spec: the model.
+        prefix_bytes: at the start of a result, as in `Frame`.
 
     Args:
         spec: the model, with declared outputs.
@@ -89,6 +90,8 @@ class GrpcAnswers:
         self._heads: dict[tuple[int, tuple[int, ...]], bytes] = {}
         self._middles: dict[int, bytes] = {}
         self._row_bytes = spec.outputs[0].row_bytes or 0 if len(spec.outputs) == 1 else 0
+        self._alone = len(spec.answered) == 1 and spec.outputs[0].datatype.fixed
+        self.prefix_bytes = self._frame.prefix_bytes
 
     def render(
         self,
@@ -148,6 +151,27 @@ class GrpcAnswers:
         for target, data in targets:
             target.write(data)
         return b"".join(pieces + raw)
+
+    def tail_of(self, rows: int, result: bytes, requested: GrpcRequestedOutputs) -> int | None:
+        """Return from where on a result is, as it stands, the end of its answer.
+
+        The bytes of the answer before it depend on the result's size and prefix alone.
+
+        Args:
+            rows: in the result.
+            result: all of it.
+            requested: what the request asked for.
+
+        Returns:
+            None if the answer has another form, or the result does not fit the outputs.
+        """
+        if not self._alone or requested.outputs != _ALL_RAW or requested.typed:
+            return None
+        try:
+            (tensor,) = placed(self._frame, rows, memoryview(result)).parts
+        except (Unwritable, FrameError):
+            return None
+        return tensor.offset
 
     def takes_long(self, rows: int, size: int, requested: GrpcRequestedOutputs) -> bool:
         """Return whether another process writes an answer of so many rows and bytes of results.

@@ -15,10 +15,12 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from ringbatch.frontend.codec.outcome import InternalError
+from ringbatch.frontend.codec.rendering import Rendering
 from ringbatch.frontend.grpc.answer import infer_response_field
 from ringbatch.frontend.grpc.call_context import CallContext
-from ringbatch.frontend.grpc.inference import PARTS_END, GrpcAnswer, Pending
+from ringbatch.frontend.grpc.inference import PARTS_END, GrpcAnswer, GrpcRendering, Pending
 from ringbatch.frontend.grpc.messages import inference
+from ringbatch.frontend.grpc.parts_at_once import PartsAtOnce
 from ringbatch.frontend.grpc.status import grpc_status
 from ringbatch.frontend.http.parts_timing import PartsTiming
 from ringbatch.shm.errors import Overloaded
@@ -122,6 +124,15 @@ class AnswersInParts:
         self._all_ended.clear()
         pending.ended.add_done_callback(partial(self._end, pending))
 
+    def direct(
+        self, pending: Pending, rendering: Rendering[GrpcAnswer], rows: int, batch_id: str
+    ) -> PartsAtOnce | None:
+        """Return the way of a request's parts that need not come to `take`, as in `InParts`."""
+        if self._timing is not None or not isinstance(rendering, GrpcRendering):
+            return None
+        call = self._call
+        return PartsAtOnce(call.outlet, call.sheets, pending, rendering, rows, batch_id, _MORE)
+
     def take(self, pending: Pending, answer: GrpcAnswer) -> None:
         """Take a part; called by the service, which ends the request with the error raised."""
         data = infer_response_field(answer.response + _MORE)
@@ -177,6 +188,7 @@ class AnswersInParts:
     def _put(self, message: _Message) -> None:
         self._messages.append(message)
         if self._writing is None:
+            self._call.outlet.held = True
             self._writing = asyncio.create_task(self._write())
 
     async def _write(self) -> None:
@@ -191,6 +203,7 @@ class AnswersInParts:
                     self._leave(pending, len(part))
                     await self._call.write(part)
             self._writing = None
+            self._call.outlet.held = False
         except Exception:
             self._fail()
 

@@ -5,7 +5,9 @@ from typing import Any, NamedTuple, Protocol
 
 from ringbatch.frontend.grpc.answer_blocks import Metadata
 from ringbatch.frontend.grpc.call_head import CallHead
+from ringbatch.frontend.grpc.part_sheet import PartSheets
 from ringbatch.frontend.grpc.status import GrpcStatus
+from ringbatch.frontend.streams.outlet import Outlet
 from ringbatch.shm.errors import RequestError
 
 
@@ -30,6 +32,8 @@ class CallContext(Protocol):
         client: the address of its client.
         account: its account word, see `ringbatch.shm.account`.
         trailing: metadata that stand behind its answer.
+        outlet: of its messages.
+        sheets: of its connection.
     """
 
     connection: object
@@ -37,6 +41,8 @@ class CallContext(Protocol):
     client: str
     account: int
     trailing: Metadata
+    outlet: Outlet[CallHead]
+    sheets: PartSheets
 
     @property
     def full(self) -> bool:

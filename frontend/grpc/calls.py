@@ -16,6 +16,7 @@ from ringbatch.frontend.grpc.call_context import CallEnded, MethodHandler
 from ringbatch.frontend.grpc.call_head import CallHead
 from ringbatch.frontend.grpc.large_messages import ArrivingMessage
 from ringbatch.frontend.grpc.message_reader import MessageReader, Packed, framed
+from ringbatch.frontend.grpc.part_sheet import PartSheets
 from ringbatch.frontend.grpc.status import GrpcStatus, grpc_status
 from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http.expanding import expanded
@@ -23,6 +24,7 @@ from ringbatch.frontend.http.phases import BODY_TOO_SLOW, Clock, Phase
 from ringbatch.frontend.http.stall_clock import StallClock
 from ringbatch.frontend.http2.connection import Connection
 from ringbatch.frontend.http2.stream import Stream
+from ringbatch.frontend.streams.outlet import Outlet
 from ringbatch.shm.errors import (
     DeadlineExceeded,
     Draining,
@@ -53,6 +55,7 @@ class CallConnection(Protocol):
     budget: BodyBudget
     max_request_bytes: int
     keyless: "dict[Stream[CallHead], ServedCall]"
+    sheets: PartSheets
 
     def account_of(self, head: CallHead) -> int:
         """Return the account word of a call."""
@@ -103,6 +106,8 @@ class ServedCall:
         self.client = owner.client
         self.account = owner.account_of(stream.head)
         self.trailing: Metadata = ()
+        self.outlet = Outlet(owner.core, stream, owner.flush_soon)
+        self.sheets = owner.sheets
         self._owner = owner
         self._stream = stream
         self._method = method

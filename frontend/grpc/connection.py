@@ -28,6 +28,7 @@ from ringbatch.frontend.grpc.calls import ServedCall
 from ringbatch.frontend.grpc.inference import Framing, GrpcAnswer, Inference
 from ringbatch.frontend.grpc.large_messages import ArrivingMessage, tensor_span
 from ringbatch.frontend.grpc.message_reader import PREFIX, PREFIX_BYTES
+from ringbatch.frontend.grpc.part_sheet import PartSheets
 from ringbatch.frontend.grpc.reading_in_place import ReadingInPlace
 from ringbatch.frontend.grpc.status import grpc_status
 from ringbatch.frontend.http.body_budget import BodyBudget
@@ -130,6 +131,7 @@ class GrpcConnection(ServedConnection[CallHead, ServedCall]):
         "client",
         "keyless",
         "max_request_bytes",
+        "sheets",
     )
 
     def __init__(self, settings: GrpcSettings, loop: asyncio.AbstractEventLoop) -> None:
@@ -147,6 +149,7 @@ class GrpcConnection(ServedConnection[CallHead, ServedCall]):
         self.budget = settings.budget
         self.max_request_bytes = settings.max_request_bytes
         self.keyless = settings.keyless
+        self.sheets = PartSheets(self.core, self.flush_soon)
         self.client = ""
         self._peer = UNKNOWN_PEER
         self._in_place = False
@@ -166,6 +169,7 @@ class GrpcConnection(ServedConnection[CallHead, ServedCall]):
         """End a closed connection; called by the transport."""
         self._settings.connections.discard(self)
         super().connection_lost(exc)
+        self.sheets.clear()
         # A call does not notice that its client has taken its answer.
         own = [stream for stream, call in self.keyless.items() if call.connection is self]
         for stream in own:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from ringbatch.frontend.codec.outcome import BATCH_HEADER, Headers, status_of
-from ringbatch.frontend.codec.part_limits import NO_LIMITS, PartLimits
+from ringbatch.frontend.codec.part_limits import PartLimits
 from ringbatch.frontend.codec.payload import LazyPart, Part
 from ringbatch.frontend.codec.rendering import OffloadJob, Results
 from ringbatch.frontend.codec.request_context import RawHeaders
@@ -32,7 +32,7 @@ from ringbatch.frontend.request.calls import RequestHandle
 from ringbatch.frontend.request.codec import Parts, Read
 from ringbatch.frontend.request.offload import LARGE_BODY_BYTES, Offloaded, encode_headers
 from ringbatch.frontend.request.outcomes import RequestOutcome
-from ringbatch.frontend.request.parts_task import InParts, no_time
+from ringbatch.frontend.request.parts_task import InParts
 from ringbatch.frontend.request.served_model import ServedModel
 from ringbatch.frontend.request.service import Service
 from ringbatch.frontend.texts.offloaded_texts import decode_parts
@@ -135,6 +135,14 @@ class Framing:
 
 class Pending(Framing):
     """A request of a stream that is on its way.
+
+    Args:
+        ended, bytes_in: as below.
+        last: returns the end of the request that ended last.
+        keep: called with the answer's bytes until it is left.
+        on_part: gets the parts of an answer in parts.
+        headers: the metadata of its call.
+        account: its account word.
 
     Attributes:
         ended: is done once it has ended.
@@ -307,30 +315,15 @@ class Inference:
         )
 
     def begin(
-        self,
-        data: bytes,
-        timeout_ns: int,
-        ended: asyncio.Future[None],
-        keep: Callable[[int], None],
-        on_part: Callable[[Pending, GrpcAnswer], None],
-        headers: RawHeaders = (),
-        account: int = 0,
-        limits: PartLimits = NO_LIMITS,
-        stalled_s: Callable[[], int] = no_time,
-    ) -> Pending:
-        """Start a request as `start` does, for a caller that waits until `ended` is done.
+        self, data: bytes, timeout_ns: int, pending: Pending, in_parts: InParts[GrpcAnswer]
+    ) -> None:
+        """Start a request as `start` does, for a caller that waits until its `ended` is done.
 
-        `headers` is the call's metadata, `account` its account word, and `limits` are those that
-        it asks for. `keep` is called with the answer's bytes until it is left. `on_part` gets the
-        parts of an answer in parts; its end is `PARTS_END`, or an error. `stalled_s` is as of
-        `InParts`.
+        The end of an answer in parts is `PARTS_END`, or an error.
         """
-        pending = Pending(ended, self.last_ending, keep, on_part, len(data), headers, account)
-        in_parts = InParts(pending.take_part, PARTS_END, limits=limits, stalled_s=stalled_s)
         call = pending.call = self.start(data, timeout_ns, pending, pending.reply, in_parts)
         if call is not None:
             pending.holds = call.holds
-        return pending
 
     def record_outside(self, error: RequestError | None, *, infers: bool) -> RequestOutcome:
         """Record a call that infers nothing, as over HTTP, or that was refused before it did."""

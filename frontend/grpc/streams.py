@@ -12,11 +12,12 @@ from ringbatch.frontend.codec.part_limits import PartLimits, limits_in
 from ringbatch.frontend.grpc.answers_in_parts import AnswersInParts, final_response
 from ringbatch.frontend.grpc.call_context import CallContext, CallEnded
 from ringbatch.frontend.grpc.call_tracking import TrackedCall
-from ringbatch.frontend.grpc.inference import Inference, Pending
+from ringbatch.frontend.grpc.inference import PARTS_END, Inference, Pending
 from ringbatch.frontend.grpc.kept_messages import answered, kept_call
 from ringbatch.frontend.grpc.status import grpc_status
 from ringbatch.frontend.http.parts_timing import PartsTiming
 from ringbatch.frontend.payloads.recorder import PayloadRecorder
+from ringbatch.frontend.request.parts_task import InParts
 from ringbatch.shm.errors import Draining, InvalidRequest, Unauthenticated
 
 log = logging.getLogger("ringbatch.frontend")
@@ -75,8 +76,8 @@ class Streams:
         limits = _limits_of(call)
         watched = TrackedCall(call.head, call.client, self._recorder)
         call.trailing = watched.id_metadata
-        room = _Room(*self._inference.lane_holds)
-        payloads = self._payloads
+        payloads, inference = self._payloads, self._inference
+        room = _Room(*inference.lane_holds)
         answering = asyncio.create_task(_answer(call, pending, room, watched, payloads))
         is_timed = call.head.asks or self._recorder.metadata.server_timing
         parts = AnswersInParts(
@@ -91,17 +92,18 @@ class Streams:
             try:
                 async for data in still_allowed(call, self._heads):
                     left_ns = call.remaining_ns()
-                    begun = self._inference.begin(
-                        data,
-                        left_ns,
-                        self._future(),
-                        call.keep,
-                        take,
-                        call.head.fields,
-                        call.account,
-                        limits,
-                        call.stalled_s,
+                    last, fields, account = inference.last_ending, call.head.fields, call.account
+                    begun = Pending(
+                        self._future(), last, call.keep, take, len(data), fields, account
                     )
+                    in_parts = InParts(
+                        begun.take_part,
+                        PARTS_END,
+                        limits=limits,
+                        stalled_s=call.stalled_s,
+                        direct=partial(parts.direct, begun),
+                    )
+                    inference.begin(data, left_ns, begun, in_parts)
                     if payloads is not None and payloads.draws():
                         begun.kept = kept_call(payloads, call.head, data)
                     if begun.in_parts:
@@ -122,7 +124,7 @@ class Streams:
                 if (left := pending.get_nowait()) is not None:
                     _record_end(watched, left, payloads)
         if draining is not None:
-            watched.ended(self._inference.record_outside(draining, infers=True), 0, 0)
+            watched.ended(inference.record_outside(draining, infers=True), 0, 0)
             raise CallEnded(grpc_status(draining))
 
 

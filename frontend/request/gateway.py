@@ -23,7 +23,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.doorbell import Doorbell
@@ -47,16 +47,25 @@ _TIMER_GRAIN_S: Final = 0.001
 """The loop's timers count milliseconds and may fire early by a fraction of one."""
 
 
+class Together(Protocol):
+    """Interface of an object that passes on parts of several waiters at once."""
+
+    def pass_on(self, waiters: dict[int, Any], lane: Lane, now_ns: int) -> list[int]:
+        """Pass on parts of waiters, by slot; return the slots in which parts may be left."""
+
+
 class SlotWaiter(Protocol):
     """Interface of an object that waits for the answer in a slot.
 
     Attributes:
         deadline_ns: when it gives up.
         moves: whether that instant moves as parts come, from the one that was published.
+        together: passes on its parts with those of others; None if it has to itself.
     """
 
     deadline_ns: int
     moves: bool
+    together: Together | None
 
     def answered(self, slot: int) -> None:
         """Read the answer in the slot, and release the slot."""
@@ -242,8 +251,28 @@ class Gateway:
     def _pass_on_parts(self) -> None:
         slots = [*self.lane.parted]
         self.lane.parted.clear()
-        waiting = [(waiter, slot) for slot in slots if (waiter := self._waiting[slot]) is not None]
-        self._call_each([(waiter.has_parts, slot) for waiter, slot in waiting])
+        waiting = self._waiting
+        left: list[int] = []
+        groups: dict[Together, dict[int, SlotWaiter]] = {}
+        for slot in slots:
+            waiter = waiting[slot]
+            if waiter is not None and waiter.together is not None:
+                groups.setdefault(waiter.together, {})[slot] = waiter
+            else:
+                left.append(slot)
+        for together, waiters in groups.items():
+            try:
+                left += together.pass_on(waiters, self.lane, self._clock())
+            except Exception:
+                log.exception("frontend: parts of answers were not passed on")
+        for slot in left:
+            # One that another waiter has cancelled has none.
+            waiter = waiting[slot]
+            if waiter is not None:
+                try:
+                    waiter.has_parts(slot)
+                except Exception:
+                    log.exception("frontend: parts of an answer were not passed on")
         self._waited_from_ns = self._clock()
 
     def _settle(self) -> None:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from ringbatch.frontend.codec.event_stream import took_nothing
 from ringbatch.frontend.codec.limit_messages import expect_one_batch
@@ -16,6 +16,7 @@ from ringbatch.frontend.codec.part_limits import (
 )
 from ringbatch.frontend.codec.payload import LazyBytes, SlotPart
 from ringbatch.frontend.codec.rendering import Rendering
+from ringbatch.frontend.request.gateway import Together
 from ringbatch.frontend.request.outcomes import NO_SLOT
 from ringbatch.frontend.request.served_model import ServedModel
 from ringbatch.frontend.request.task import A, Engine, InflightRequest, claim_lazily
@@ -49,6 +50,29 @@ def never() -> bool:
     return False
 
 
+class DirectParts(Protocol):
+    """Way of the parts of one request that need not wait for their client.
+
+    Attributes:
+        together: passes on parts like the latest one with those of other requests.
+    """
+
+    together: Together | None
+
+    def send(self, memory: memoryview, start: int, size: int) -> bool:
+        """Send a part at once, if possible; return whether it is sent.
+
+        Args:
+            memory: the segment.
+            start: where the part begins, in bytes from the start of the segment.
+            size: how many bytes it has.
+        """
+
+
+def no_direct_parts(_rendering: Rendering[Any], _rows: int, _batch_id: str) -> None:
+    """Return None: the receiver takes each part."""
+
+
 class SeveralInParts(Protocol[T_contra]):
     """Receiver of the parts of several requests, whose answers are one for the client."""
 
@@ -75,6 +99,8 @@ class InParts(NamedTuple, Generic[A]):
         stalled_s: returns for how many seconds the client has taken nothing, though parts wait.
         several: takes the parts if the client's request is several for the engine; None if it never
             is.
+        direct: returns the way of parts that need not come to `on_part`; None if all must. Called
+            with the rendering, the rows and the batch's id, once these are known.
     """
 
     on_part: Callable[[A], None]
@@ -84,6 +110,7 @@ class InParts(NamedTuple, Generic[A]):
     joins: Callable[[], bool] = never
     stalled_s: Callable[[], int] = no_time
     several: SeveralInParts[A] | None = None
+    direct: Callable[[Rendering[A], int, str], DirectParts | None] = no_direct_parts
 
 
 class RequestInParts(InflightRequest[A]):
@@ -93,6 +120,8 @@ class RequestInParts(InflightRequest[A]):
 
     Attributes:
         limits: of its answer.
+        direct: the way of its parts that need not wait; None if there is none, or not yet.
+        last_ns: arrival of the latest part in nanoseconds; 0 before the first.
 
     Args:
         model, rendering, reply, accepted_ns, deadline_ns, tally, account: as for
@@ -100,7 +129,16 @@ class RequestInParts(InflightRequest[A]):
         in_parts: takes the parts.
     """
 
-    __slots__ = ("_batch_id", "_in_parts", "_last_ns", "_until_ns", "limits")
+    __slots__ = (
+        "_batch_id",
+        "_in_parts",
+        "_is_plain",
+        "_until_ns",
+        "direct",
+        "last_ns",
+        "limits",
+        "together",
+    )
     moves = True
 
     def __init__(
@@ -118,13 +156,16 @@ class RequestInParts(InflightRequest[A]):
         self._in_parts = in_parts
         self._batch_id = ""
         """Id of the request's batch; once a part is out, of the batch that was the last."""
-        self._last_ns = 0
-        """Arrival of the latest part in nanoseconds; 0 before the first."""
+        self.direct: DirectParts | None = None
+        self.together = None
+        self.last_ns = 0
         self._until_ns = deadline_ns
         """Deadline of the whole answer in nanoseconds."""
         self.limits = NO_LIMITS
         if not in_parts.joins():
             self.limits = limits_of(model.spec, in_parts.limits, rendering.part_limits)
+        self._is_plain = not (self.limits.gap_ns or model.spec.resumes)
+        """True if nothing is to be done for a further part but to send and to count it."""
         self._set_up()
 
     def _set_up(self) -> None:
@@ -163,6 +204,7 @@ class RequestInParts(InflightRequest[A]):
                 start = lane.request_offset[slot]
                 lane.memory[start : start + size] = payload
         if slot is not None:
+            self._batch_id, self.direct, self.together = "", None, None
             engine.parts.open(slot)
             accepted_ns, deadline_ns, account = self.accepted_ns, self._until_ns, self.account
             lane.publish(slot, model, rows, accepted_ns, deadline_ns, size, key_bytes, account)
@@ -224,24 +266,30 @@ class RequestInParts(InflightRequest[A]):
     def _pass_on(self, slot: int) -> None:
         engine = self._engine
         parts, memory, rows = engine.parts, engine.lane.memory, self._part[0]
-        render, on_part = self.rendering.render_in_place, self._in_parts.on_part
         # One look at the clock for all that have come together.
         now_ns, times = engine.outcomes.clock(), self.tally.parts
         gap_ns = self.limits.gap_ns
         deadline_ns = min(now_ns + gap_ns, self._until_ns) if gap_ns else self._until_ns
-        while slot == self._slot and (found := parts.next(slot)) is not None:
+        found = parts.next(slot)
+        while found is not None and slot == self._slot:
             start, size = found
-            batch_id = self._batch_id
-            if not batch_id:
-                batch_id = self._batch_id = engine.batch_ids.text(parts.batch(slot))
-            answer = render(memory, rows, start, size, batch_id)
+            if not self._batch_id:
+                self._batch_id = engine.batch_ids.text(parts.batch(slot))
+                self.direct = self._in_parts.direct(self.rendering, rows, self._batch_id)
+            direct, answer = self.direct, None
+            if direct is None or not direct.send(memory, start, size):
+                answer = self.rendering.render_in_place(memory, rows, start, size, self._batch_id)
             self._keep(start, size)
-            parts.take(slot, size)
+            others = parts.take(slot, size)
             self.deadline_ns = deadline_ns
-            if gap_ns and not self._last_ns:
+            if gap_ns and not self.last_ns:
                 engine.gateway.expect_sooner(deadline_ns, slot)
-            self._last_ns = times.count(now_ns, self._last_ns, self.accepted_ns)
-            on_part(answer)
+            self.last_ns = times.count(now_ns, self.last_ns, self.accepted_ns)
+            if direct is not None and self._is_plain:
+                self.together = direct.together
+            if answer is not None:
+                self._in_parts.on_part(answer)
+            found = parts.next(slot) if others else None
 
     def _keep(self, start: int, size: int) -> None:
         """Keep nothing of a part, which stands there until it is taken."""
@@ -266,7 +314,7 @@ class RequestInParts(InflightRequest[A]):
             super().expired(slot)
             return
         self._slot = -1
-        late = no_part(self.limits, self.model.spec, begun=bool(self._last_ns))
+        late = no_part(self.limits, self.model.spec, begun=bool(self.last_ns))
         self._failed(late, 0, NO_SLOT)
 
     def _before(self, slot: int) -> int:

@@ -43,6 +43,5 @@ class ResumableRequest(RequestInParts[A]):
         lane = engine.lane
         lane.release(slot)
         lane.counters.add(LaneCounter.RESUMED)
-        self._batch_id = ""
         self.send_in_parts(engine, (part,))
         lane.count_no_more(self._slot)

@@ -25,7 +25,7 @@ from ringbatch.frontend.codec.rendering import OffloadJob, Rendering
 from ringbatch.frontend.codec.result_sizes import again
 from ringbatch.frontend.offload.messages import Received
 from ringbatch.frontend.offload.process import Broken
-from ringbatch.frontend.request.gateway import Gateway
+from ringbatch.frontend.request.gateway import Gateway, Together
 from ringbatch.frontend.request.offload_process import OtherProcess
 from ringbatch.frontend.request.outcomes import NO_SLOT, RequestOutcomes
 from ringbatch.frontend.request.served_model import ServedModel
@@ -78,6 +78,7 @@ class SlotRequest(ABC, Generic[A]):
         deadline_ns: when its client gives up.
         moves: as of `ringbatch.frontend.request.gateway.SlotWaiter`.
         account: its account word, see `ringbatch.shm.account`.
+        together: as of `SlotWaiter`.
     """
 
     __slots__ = (
@@ -102,6 +103,7 @@ class SlotRequest(ABC, Generic[A]):
     deadline_ns: int
     account: int
     moves: bool = False
+    together: Together | None = None
 
     def send(self, engine: Engine, part: SlotPart, result_bytes: int, least: int = 0) -> None:
         """Put a part into a slot with that many bytes for the answer.
