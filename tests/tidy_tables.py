@@ -30,6 +30,7 @@ PURE_MODULES = (
     "ringbatch.frontend.codec.request_ids",
     "ringbatch.frontend.codec.asked_events",
     "ringbatch.frontend.codec.part_limits",
+    "ringbatch.frontend.codec.number_form",
     "ringbatch.engine.config.serving",
     "ringbatch.engine.config.payload_logging",
     "ringbatch.frontend.payloads.exchange",

@@ -39,6 +39,11 @@ class TensorWriter:
     Args:
         tensor: what the signature says of it. BYTES become strings where they are UTF-8 and
             ``{"b64": "..."}`` where not; always the latter if its name ends in ``_bytes``.
+
+    Attributes:
+        name: of the output.
+        dtype: of its elements, as they lie in memory.
+        is_plain: whether orjson writes them as they lie there.
     """
 
     rows: Callable[[memoryview, int, int, tuple[int, ...]], Any]
@@ -48,17 +53,17 @@ class TensorWriter:
 
     def __init__(self, tensor: Tensor) -> None:
         self.name = tensor.name
-        self._dtype = np.dtype(tensor.datatype.numpy)
+        self.dtype = np.dtype(tensor.datatype.numpy)
         self._always_b64 = tensor.name.endswith("_bytes")
         special = {"BOOL": _booleans, "BF16": _brain_floats, "BYTES": self._strings}
-        self._plain = tensor.datatype.name not in special
+        self.is_plain = tensor.datatype.name not in special
         self.rows = special.get(tensor.datatype.name, self._numbers)
 
     def text(self, memory: memoryview, offset: int, size: int, shape: tuple[int, ...]) -> bytes:
         """Return the rows as JSON text; arguments and errors as for `rows`."""
-        if not self._plain:
+        if not self.is_plain:
             return dumps(self.rows(memory, offset, size, shape), None, OPT_SERIALIZE_NUMPY)
-        text = dumps(np.ndarray(shape, self._dtype, memory, offset), None, OPT_SERIALIZE_NUMPY)
+        text = dumps(np.ndarray(shape, self.dtype, memory, offset), None, OPT_SERIALIZE_NUMPY)
         if _N in text:  # null is what orjson writes for NaN and Infinity
             raise Unwritable(NOT_FINITE)
         return text
@@ -66,7 +71,7 @@ class TensorWriter:
     def _numbers(
         self, memory: memoryview, offset: int, _size: int, shape: tuple[int, ...]
     ) -> NDArray[Any]:
-        return _finite(np.ndarray(shape, self._dtype, memory, offset))
+        return _finite(np.ndarray(shape, self.dtype, memory, offset))
 
     def _strings(
         self, memory: memoryview, offset: int, size: int, shape: tuple[int, ...]

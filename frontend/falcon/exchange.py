@@ -27,7 +27,15 @@ from ringbatch.frontend.http.content_coding import (
     encoded,
 )
 from ringbatch.frontend.http.expanding import expand
-from ringbatch.frontend.http.fallback import ENDING, EXCHANGES, IN_PARTS, OUTLET, WHOLE, Exchanges
+from ringbatch.frontend.http.fallback import (
+    ENDING,
+    EXCHANGES,
+    FORMS,
+    IN_PARTS,
+    OUTLET,
+    WHOLE,
+    Exchanges,
+)
 from ringbatch.frontend.http.parts_timing import TIMING
 from ringbatch.frontend.request.calls import Body, Reply, RequestHandle
 from ringbatch.frontend.request.outcomes import RequestOutcome
@@ -147,6 +155,7 @@ async def _exchange_in_parts(
         event_source=event_source,
         timing=req.scope.get(TIMING),
         outlet=req.scope.get(OUTLET),
+        forms=req.scope.get(FORMS, {}),
     )
     exchanges.add(stream)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
+from functools import partial
 
 from falcon.asgi import Response
 
@@ -20,6 +21,7 @@ from ringbatch.frontend.codec.event_stream import (
 )
 from ringbatch.frontend.codec.outcome import Answer, outcome
 from ringbatch.frontend.codec.part_limits import PartLimits
+from ringbatch.frontend.falcon.event_form import Forms, events_together
 from ringbatch.frontend.http.fallback import PieceOutlet
 from ringbatch.frontend.http.parts_timing import PartsTiming
 from ringbatch.frontend.request.calls import RequestHandle
@@ -40,6 +42,7 @@ class EventStream:
         event_source: whether a browser's EventSource reads them.
         timing: of the answer, if the client is to get it.
         outlet: sends events at once; None if the task sends all.
+        forms: of the events over the connection.
 
     Attributes:
         in_parts: for the service.
@@ -56,13 +59,17 @@ class EventStream:
         event_source: bool = False,
         timing: PartsTiming | None = None,
         outlet: PieceOutlet | None,
+        forms: Forms,
     ) -> None:
         self._event_source = event_source
         self._outlet = outlet
         self._time = asyncio.get_running_loop().time
         self._timing = timing
         take = self._take if timing is None else self._take_timed
-        self.in_parts: InParts[Answer] = InParts(take, END, limits=limits, stalled_s=stalled_s)
+        in_parts: InParts[Answer] = InParts(take, END, limits=limits, stalled_s=stalled_s)
+        if timing is None and outlet is not None:
+            in_parts = in_parts._replace(direct=partial(events_together, self, forms))
+        self.in_parts = in_parts
         self.ending: RequestOutcome | None = None
         self.call: RequestHandle | None = None
         self._last = last
@@ -131,9 +138,18 @@ class EventStream:
                     yield self._timing.event(self.ending)
                 return
 
+    @property
+    def is_free(self) -> bool:
+        """As in `Receiver`."""
+        outlet = self._outlet
+        return self._waits and not self._parts and outlet is not None and outlet.takes(1)
+
     def _take(self, answer: Answer) -> None:
         """Take a part; called by the service, which ends the request with the error raised."""
-        text = event_of(answer)
+        self.take_event(event_of(answer))
+
+    def take_event(self, text: bytes) -> None:
+        """Take a part as an event; raises as `too_much_unread`."""
         if self._waits and self._outlet is not None and not self._parts and self._outlet.send(text):
             self._sent_s = self._time()
             return

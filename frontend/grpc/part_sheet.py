@@ -109,7 +109,7 @@ class PartSheet:
         lines = bytearray(b"".join([way.line for way in ways]))
         self._lines = np.frombuffer(lines, np.uint8).reshape(len(ways), self._line_bytes)
 
-    def send(self, chosen: NDArray[np.bool_], parts: NDArray[np.uint8]) -> None:
+    def send(self, chosen: NDArray[np.bool_], parts: NDArray[np.uint8]) -> bool:
         """As in `PartForm`."""
         ways, lines = self._ways, self._lines
         if len(parts) < len(ways):
@@ -122,6 +122,7 @@ class PartSheet:
             way.outlet.sent_bytes += self._message_bytes
             way.pending.parts_bytes += way.response_bytes
         self._flush_soon()
+        return True
 
 
 class PartSheets:

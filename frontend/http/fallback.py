@@ -66,6 +66,11 @@ _BODY_PIECE_BYTES: Final = 1 << 14
 """Bytes parsed at once while a body is expected, behind which requests may stand."""
 
 
+FORMS: Final = "ringbatch.forms"
+"""The key in an ASGI scope of a dict, in which the application keeps the forms of the parts that
+pass over the connection. It lasts as long as the connection."""
+
+
 class PieceOutlet(Protocol):
     """Outlet of the further pieces of an answer, past the application.
 
@@ -74,6 +79,9 @@ class PieceOutlet(Protocol):
     """
 
     sent_bytes: int
+
+    def takes(self, size: int) -> bool:
+        """Return whether the stream has room for a piece of that size, and no other waits."""
 
     def send(self, piece: bytes) -> bool:
         """Send a piece, unless others wait for the client; return whether it is sent."""

@@ -40,8 +40,8 @@ class PartForm(Protocol):
     def arrange(self, ways: list[Any]) -> None:
         """Take the ways that `send` is about from now on."""
 
-    def send(self, chosen: NDArray[np.bool_], parts: NDArray[np.uint8]) -> None:
-        """Send parts, shape [parts, size], on the chosen ways."""
+    def send(self, chosen: NDArray[np.bool_], parts: NDArray[np.uint8]) -> bool:
+        """Send parts, shape [parts, size], on the chosen ways; return False if one needs a look."""
 
 
 class PartsTogether:
@@ -96,9 +96,8 @@ class PartsTogether:
             if not alike.all():
                 chosen[chosen] = alike
                 parts = parts[alike]
-        if not len(parts):
+        if not len(parts) or not form.send(chosen, parts):
             return [*requests]
-        form.send(chosen, parts)
         others = reader.take(chosen)
         if len(parts) < len(slots):
             flags = chosen.tolist()

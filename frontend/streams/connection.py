@@ -13,6 +13,7 @@ from uvicorn.server import ServerState
 from ringbatch.frontend.codec.outcome import error_body
 from ringbatch.frontend.codec.request_ids import ID_HEADER
 from ringbatch.frontend.http.body_budget import BodyBudget
+from ringbatch.frontend.http.fallback import FORMS
 from ringbatch.frontend.http.fast_lane_settings import FastLaneSettings
 from ringbatch.frontend.http2.connection import Connection
 from ringbatch.frontend.http2.frames import PREFACE
@@ -63,6 +64,7 @@ class Http2Connection(ServedConnection[RestHead, ServedStream]):
         "_begun",
         "_begun_now",
         "_config",
+        "_forms",
         "_scope",
         "_server_state",
         "_settings",
@@ -91,6 +93,7 @@ class Http2Connection(ServedConnection[RestHead, ServedStream]):
         self._begun_now = 0
         """The number of streams that began in this turn of the loop."""
         self._scope: dict[str, Any] = {}
+        self._forms: dict[Any, Any] = {}
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin a connection; called by the transport, or by HTTP/1's protocol."""
@@ -102,6 +105,7 @@ class Http2Connection(ServedConnection[RestHead, ServedStream]):
             "scheme": "https" if secure else "http",
             "server": _address(info("sockname")),
             "client": _address(info("peername")),
+            FORMS: self._forms,
         }
         self._flush()
 
@@ -109,6 +113,7 @@ class Http2Connection(ServedConnection[RestHead, ServedStream]):
         """End a closed connection; called by the transport."""
         self._server_state.connections.discard(self)
         super().connection_lost(exc)
+        self._forms.clear()
 
     def forget(self) -> None:
         """Ignore changed keys, as every request is checked here; called by the server."""

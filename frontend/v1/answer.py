@@ -16,6 +16,7 @@ from numpy import ndarray
 from numpy.typing import NDArray
 from orjson import OPT_SERIALIZE_NUMPY, JSONDecodeError, dumps, loads
 
+from ringbatch.frontend.codec.number_form import NumberForm
 from ringbatch.frontend.codec.outcome import WRONG_COUNT, WrongCount
 from ringbatch.frontend.codec.ragged import OwnLengths
 from ringbatch.frontend.codec.rendering import LARGE_RESULT_BYTES, LONG_RESULT_BYTES, LONG_ROWS
@@ -49,6 +50,9 @@ class Answers(Protocol):
 
     def takes_long(self, rows: int, size: int) -> bool:
         """Return whether another process must write an answer of so many rows and bytes."""
+
+    def number_form(self, rows: int, result: bytes, batch_id: str) -> NumberForm | None:
+        """Return the form of answers in row format, as in `NumberRendering`."""
 
 
 def answers_of(spec: ModelSpec) -> Answers:
@@ -119,6 +123,21 @@ class TypedAnswers:
         by_row = len(self._writers) > 1 or bool(self._own_lengths)
         most = LARGE_RESULT_BYTES if self._fixed else LONG_RESULT_BYTES
         return size > most or (by_row and rows * len(self._writers) > LONG_ROWS)
+
+    def number_form(self, rows: int, result: bytes, batch_id: str) -> NumberForm | None:
+        """Return the form of answers in row format, as in `NumberRendering`."""
+        writer = self._writers[0]
+        if not (self._alone and writer.is_plain):
+            return None
+        try:
+            (part,) = placed(self._frame, rows, memoryview(result)).parts
+        except (Unwritable, FrameError):
+            return None
+        if not part.size:
+            return None
+        before, after = _body(False, batch_id, b"\0").split(b"\0")
+        prefix_bytes = self._frame.prefix_bytes
+        return NumberForm(prefix_bytes, part.offset, writer.dtype, part.shape, before, after)
 
     def _columns(self, answers: list[list[Any]]) -> bytes:
         outputs = zip(self._names, zip(*answers, strict=True), strict=True)
@@ -205,6 +224,10 @@ class UntypedAnswers:
     def takes_long(self, rows: int, size: int) -> bool:
         """Return whether another process must write the answer, as in `Answers`."""
         return size > LONG_RESULT_BYTES
+
+    def number_form(self, rows: int, result: bytes, batch_id: str) -> NumberForm | None:
+        """Return None, as the text is the model's."""
+        return None
 
 
 def _list(text: bytes) -> list[Any]:

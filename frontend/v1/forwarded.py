@@ -16,6 +16,7 @@ import orjson
 
 from ringbatch.frontend.codec.limit_messages import ANY_NUMBER
 from ringbatch.frontend.codec.model_address import address
+from ringbatch.frontend.codec.number_form import NumberForm
 from ringbatch.frontend.codec.parse_cache import ParseCache
 from ringbatch.frontend.codec.payload import Part
 from ringbatch.frontend.v1.answer import RowStarts
@@ -163,6 +164,10 @@ class ForwardedRequests(UntypedRequests):
     def takes_long(self, rows: int, size: int) -> bool:
         """Return False: the other server's text goes on as it came."""
         return False
+
+    def number_form(self, rows: int, result: bytes, batch_id: str) -> NumberForm | None:
+        """Return None, for the same reason."""
+        return None
 
     def _quick(self, body: bytes | bytearray, origin: bytes) -> tuple[int, bytes, int] | None:
         """Return the `Part` of a request whose list is the only member and fits one batch.

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from ringbatch.frontend.codec.number_form import NumberForm
 from ringbatch.frontend.codec.outcome import AGENT_TEXT, JSON, Answer, outcome
 from ringbatch.frontend.codec.part_limits import NO_LIMITS, PartLimits
 from ringbatch.frontend.codec.rendering import OffloadJob, Results
@@ -54,6 +55,10 @@ class V1Rendering:
     def written(self, value: Any, data: Sequence[memoryview]) -> Answer:
         """Return the answer that another process has written, as in `Rendering`."""
         return 200, bytes(data[0]), self._headers
+
+    def number_form(self, rows: int, result: bytes, batch_id: str) -> NumberForm | None:
+        """As in `NumberRendering`."""
+        return None if self._columns else self._answers.number_form(rows, result, batch_id)
 
     def render_error(self, error: RequestError, batch_id: str) -> Answer:
         """As in `Rendering`."""

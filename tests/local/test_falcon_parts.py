@@ -27,28 +27,32 @@ class Client:
     """Client of a stream: what has reached it in order, at once or by the task.
 
     Attributes:
-        takes: whether it has room for a part at once.
+        takes_parts: whether it has room for a part at once.
         sent_bytes: as in `PieceOutlet`.
         at_once: the events that went out without the task.
         got: all of them.
     """
 
     def __init__(self) -> None:
-        self.takes = True
+        self.takes_parts = True
         self.sent_bytes = 0
         self.at_once: list[bytes] = []
         self.got: list[bytes] = []
         outcome = cast(RequestOutcome, None)
-        self.stream = EventStream(lambda: outcome, NO_LIMITS, lambda: 0, outlet=self)
+        self.stream = EventStream(lambda: outcome, NO_LIMITS, lambda: 0, outlet=self, forms={})
         self._events: AsyncGenerator[bytes, None] | None = None
         self._task: asyncio.Task[None] | None = None
 
+    def takes(self, size: int) -> bool:
+        """As in `PieceOutlet`."""
+        return self.takes_parts
+
     def send(self, piece: bytes) -> bool:
         """As in `PieceOutlet`."""
-        if self.takes:
+        if self.takes_parts:
             self.at_once.append(piece)
             self.got.append(piece)
-        return self.takes
+        return self.takes_parts
 
     def part(self, text: bytes) -> None:
         self.stream.in_parts.on_part(answer(text))
@@ -107,9 +111,9 @@ async def test_parts_without_room_wait_in_their_order() -> None:
     client.part(b"0")
     client.begin()
     await settle()
-    client.takes = False
+    client.takes_parts = False
     client.part(b"1")
-    client.takes = True
+    client.takes_parts = True
     client.part(b"2")
     assert client.got == [event(b"0")]
     await asyncio.sleep(0)
@@ -131,7 +135,7 @@ async def test_only_parts_that_wait_count_as_unread() -> None:
     await settle()
     for _ in range(4):
         client.part(part)
-    client.takes = False
+    client.takes_parts = False
     client.part(part)
     client.part(part)
     with pytest.raises(Overloaded):
