@@ -143,6 +143,22 @@ def test_a_spoilt_size_is_left_to_the_other_reader() -> None:
         assert parts.shape == (2, SIZE)
 
 
+def test_a_size_at_the_end_of_a_ring_is_of_no_part() -> None:
+    rings = Rings()
+    lane, slot = rings.lane, rings.slots[0]
+    for place in range(SLOTS):
+        rings.write(place, SIZE)
+    first = lane.first_word + slot * SlotWords.SIZE
+    last = RESULT_BYTES - ALIGNMENT
+    lane.words[first + SlotWords.PARTS_TAKEN] = lane.words[first + SlotWords.PARTS_FROM] + last
+    end = lane.words[first + SlotWords.PARTS_TAKEN] + 2 * ALIGNMENT
+    lane.words[first + SlotWords.PARTS_END] = end
+    # A worker has spoilt it: the part would have its bytes in the memory of another.
+    lane.words[(lane.result_offset[slot] + last) // WORD] = SIZE
+    found, _ = rings.reader.read()
+    assert found.tolist() == [False, True, True]
+
+
 def test_a_slot_without_memory_has_no_part() -> None:
     rings = Rings()
     rings.lane.result_capacity[rings.slots[0]] = 0
