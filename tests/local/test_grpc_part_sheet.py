@@ -6,7 +6,7 @@ Tests frontend/grpc/part_sheet.py and frontend/request/parts_together.py.
 import struct
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from grpc_harness import STREAM, Call
 from grpc_service_harness import IDENTITY, Harness, message, on_loop, streamed
@@ -41,18 +41,20 @@ class Streams:
 
     Attributes:
         parted: of each stream, the parts that the worker has written.
+        now_ns: the time, which goes on with each step.
     """
 
     def __init__(self, count: int = STREAMS, **model: Any) -> None:
-        self.harness = Harness(replace(OPEN, **model))
+        self.now_ns = 1_000_000
+        self.harness = Harness(replace(OPEN, **model), clock=lambda: self.now_ns)
         self._count = count
         self.calls: list[Call] = []
         self.requests: list[Request] = []
         self.parted: list[list[tuple[float, ...]]] = []
         self._writers: list[Any] = []
 
-    async def begin(self, *names: str) -> None:
-        """Have all streams begin, each with a first part, which goes behind its head."""
+    async def begin(self, *names: str, part: bytes = b"") -> None:
+        """Have all streams begin, each with two parts; the first goes behind its head."""
         for number in range(self._count):
             name = names[number % len(names)] if names else f"{number:03}"
             call = self.harness.call(message(1, id=name), path=STREAM, metadata=(), end=False)
@@ -61,8 +63,11 @@ class Streams:
             self.requests.append(request)
             self._writers.append(self.harness.engine_slots.part_writer(request, 1))
             self.parted.append([])
-        self.step([[(0.0,)]] * self._count)
-        self.step([[(1.0,)]] * self._count)
+        for number in range(2):
+            if part:
+                self.step_with([[part]] * self._count)
+            else:
+                self.step([[(float(number),)]] * self._count)
 
     def step(self, parts: Sequence[Sequence[tuple[float, ...]]]) -> int:
         """Write parts for each stream, and have them looked for.
@@ -70,16 +75,22 @@ class Streams:
         Returns:
             The pieces of output: one for all that go together, and one for each other.
         """
+        for place, own in enumerate(parts):
+            self.parted[place] += own
+        return self.step_with([[of_floats(*part) for part in own] for own in parts])
+
+    def step_with(self, parts: Sequence[Sequence[bytes]]) -> int:
+        """As `step`, with the bytes of the parts."""
         slots = self.harness.engine_slots
         out = self.harness.client.connection.core._out
         before = len(out)
         for place, own in enumerate(parts):
             for part in own:
-                if self._writers[place].write(of_floats(*part)):
-                    self.parted[place].append(part)
+                assert self._writers[place].write(part)
             if own:
                 slots.post_part(self.requests[place].ref)
         slots.flush()
+        self.now_ns += 1_000
         self.harness.gateway.collect()
         return len(out) - before
 
@@ -238,7 +249,45 @@ def test_the_time_of_each_part_is_counted() -> None:
             streams.step([[(float(number),)]] * STREAMS)
         ends = ends_of(streams.harness.segment, [OPEN.account])[OPEN.account]
         assert (sum(ends.first_parts), sum(ends.gaps)) == (STREAMS, 4 * STREAMS)
-        assert ends.gaps_ns > 0
+        assert ends.gaps_ns == 4 * STREAMS * 1_000
+
+    on_loop(test)
+
+
+def test_the_bytes_of_parts_are_counted_as_if_alone() -> None:
+    counted = []
+    for count in (STREAMS, 1):
+
+        async def test(count: int = count) -> None:
+            streams = Streams(count)
+            await streams.begin()
+            assert streams.step([[(3.0,)]] * count) == 1
+            waiting = [one for one in streams.harness.gateway._waiting if one is not None]
+            pending = [cast(Any, one)._in_parts.on_part.__self__ for one in waiting]
+            counted.append({one.parts_bytes for one in pending})
+
+        on_loop(test)
+    assert counted[0] == counted[1]
+
+
+def test_parts_of_one_size_and_other_shapes_are_not_on_one_sheet() -> None:
+    async def test() -> None:
+        model = (Tensor("y", "FP32", [-1, -1]),)
+        streams = Streams(2 * FEW, outputs=model)
+        frame = Frame(model)
+        wide, tall = (
+            frame.prefix(shape, ()).ljust(64, b"\0") + struct.pack("<2f", 1, 2)
+            for shape in ((1, 2), (2, 1))
+        )
+        await streams.begin(part=wide)
+        for parts in ([wide] * 2 * FEW, [wide] * FEW + [tall] * FEW, [tall, wide] * FEW):
+            streams.step_with([[part] for part in parts])
+        await streams.harness.quiet()
+        streams.harness.client.absorb()
+        for place, call in enumerate(streams.calls):
+            shapes = [[*one.infer_response.outputs[0].shape][1:] for one in streamed(call)[2:]]
+            second = [1, 2] if place < FEW else [2, 1]
+            assert shapes == [[1, 2], second, [1, 2] if place % 2 else [2, 1]]
 
     on_loop(test)
 
