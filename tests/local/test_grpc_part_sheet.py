@@ -224,6 +224,40 @@ def test_a_client_that_takes_nothing_loses_its_row_alone() -> None:
     on_loop(test)
 
 
+def test_windows_shrink_by_what_is_sent() -> None:
+    async def test() -> None:
+        streams = Streams()
+        await streams.begin()
+        await streams.harness.quiet()
+        core = streams.harness.client.connection.core
+        before, windows = core._window, {one.window for one in core.streams.values()}
+        (window,) = windows
+        assert streams.step([[(7.0,)]] * STREAMS) == 1
+        await streams.harness.quiet()
+        streams.harness.client.absorb()
+        size = 5 + len(streams.calls[0].messages[2])
+        assert core._window == before - STREAMS * size
+        assert {one.window for one in core.streams.values()} == {window - size}
+        assert {one.sent_bytes for one in core.streams.values()} == {3 * size}
+
+    on_loop(test)
+
+
+def test_a_stream_of_which_a_piece_waits_takes_none() -> None:
+    async def test() -> None:
+        streams = Streams()
+        await streams.begin()
+        connection = streams.harness.client.connection
+        outlet = connection._serving[streams.calls[0].number].outlet
+        assert outlet.takes(1)
+        connection.core._window = 0
+        streams.step([[(7.0,)]] * STREAMS)
+        assert outlet.stream.window > 0
+        assert not outlet.takes(1)
+
+    on_loop(test)
+
+
 def test_a_cancelled_call_gets_nothing_and_others_go_on() -> None:
     async def test() -> None:
         streams = Streams()
