@@ -173,6 +173,15 @@ def test_every_stream_gets_its_own_events_in_order(steps: list[list[Any]]) -> No
     streams.expect_all()
 
 
+def test_parts_of_one_size_and_other_shapes_are_not_of_one_form() -> None:
+    streams = Streams(model_of(-1, -1))
+    wide, tall = [[1.0, 2.0]], [[1.0], [2.0]]
+    for numbers in (wide, wide, tall, tall):
+        streams.step([numbers] * STREAMS)
+    streams.expect_all()
+    assert streams.together == 2 * STREAMS, "of the second step of either shape"
+
+
 def test_a_number_that_json_cannot_carry_fails_its_request_alone() -> None:
     streams = Streams(model_of(1))
     for step in range(2):

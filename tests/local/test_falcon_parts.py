@@ -76,6 +76,10 @@ def answer(text: bytes) -> Answer:
     return 200, text, JSON
 
 
+def is_free(client: Client) -> bool:
+    return client.stream.is_free
+
+
 async def settle() -> None:
     for _ in range(5):
         await asyncio.sleep(0)
@@ -103,6 +107,25 @@ async def test_behind_the_first_part_each_goes_out_at_once() -> None:
     client.stream.reply(END)
     await client.ended()
     assert client.got == [event(b"0"), event(b"1"), event(b"2")]
+
+
+@on_loop
+async def test_a_stream_is_free_while_its_task_waits_and_its_client_takes() -> None:
+    client = Client()
+    assert not is_free(client)
+    client.part(b"0")
+    client.begin()
+    await settle()
+    assert is_free(client)
+    client.takes_parts = False
+    assert not is_free(client)
+    client.part(b"1")
+    client.takes_parts = True
+    assert not is_free(client), "a part waits"
+    await settle()
+    assert is_free(client)
+    client.stream.reply(END)
+    await client.ended()
 
 
 @on_loop

@@ -224,7 +224,7 @@ def test_a_client_that_takes_nothing_loses_its_row_alone() -> None:
     on_loop(test)
 
 
-def test_windows_shrink_by_what_is_sent() -> None:
+def test_the_windows_shrink_by_the_sent_bytes() -> None:
     async def test() -> None:
         streams = Streams()
         await streams.begin()

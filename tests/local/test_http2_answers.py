@@ -8,7 +8,7 @@ from http2_client import GET, Client, Message, replying, stuck
 from http2_harness import block, data, frame, frames_of, headers, settings, widen
 from http_harness import Connection, scenario
 
-from ringbatch.frontend.http.fallback import OUTLET
+from ringbatch.frontend.http.fallback import FORMS, OUTLET
 from ringbatch.frontend.http.phases import BODY_TIMEOUT_S
 from ringbatch.frontend.http2.frames import (
     CANCEL,
@@ -332,6 +332,23 @@ async def test_a_piece_goes_out_at_once_unless_others_wait() -> None:
     assert (answer.body, answer.ended) == (b"01234", True)
     assert written == [True, True, False, False]
     assert not client.connection.transport.protocol.core.streams
+
+
+@scenario
+async def test_the_forms_of_parts_last_as_long_as_their_connection() -> None:
+    found: list[Any] = []
+
+    async def app(scope: Any, _receive: Any, send: Any) -> None:
+        found.append(scope[FORMS])
+        await replying(200, b"")(scope, _receive, send)
+
+    client = Client(served=app)
+    for _ in range(2):
+        await client.ask()
+    assert found[0] is found[1]
+    found[0]["form"] = 1
+    client.connection.transport.protocol.connection_lost(None)
+    assert not found[0]
 
 
 async def _failing(_scope: Any, _receive: Any, _send: Any) -> None:

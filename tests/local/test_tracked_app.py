@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from segment_fixture import local_segment, spec
 
-from ringbatch.frontend.access.recorder import recording
+from ringbatch.frontend.access.recorder import Exchanged, recording
 from ringbatch.frontend.access.sampling import AccessSettings
-from ringbatch.frontend.http.fallback import ENDING, EXCHANGES, REFUSED, Exchanges
+from ringbatch.frontend.http import tracked_app
+from ringbatch.frontend.http.fallback import ENDING, EXCHANGES, OUTLET, REFUSED, Exchanges
 from ringbatch.frontend.http.tracked_app import TrackedApp
 from ringbatch.frontend.load.load_reports import LoadReports
 from ringbatch.frontend.proxy.agent_probe import READY_PATH
@@ -275,3 +276,71 @@ def test_work_behind_an_applications_answer_keeps_no_client(
 
     asyncio.run(run())
     assert taken_ns == [5]
+
+
+class Outlet:
+    """See `PieceOutlet`."""
+
+    sent_bytes = 0
+
+    def takes(self, size: int) -> bool:
+        return True
+
+    def send(self, piece: bytes) -> bool:
+        self.sent_bytes += len(piece)
+        return True
+
+
+class Payloads:
+    """Log that draws every request."""
+
+    kept: Any = None
+    most_bytes = 100
+
+    def draws(self) -> bool:
+        return True
+
+    def ended(self, kept: Any, *_more: Any) -> None:
+        self.kept = kept
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_pieces_pass_the_application_where_a_log_keeps_them(
+    keeps: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outlets: list[bool] = []
+    sizes: list[int] = []
+
+    async def app(scope: Any, _receive: Any, send: Any) -> None:
+        outlets.append(OUTLET in scope)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"x", "more_body": True})
+        if OUTLET in scope:
+            scope[OUTLET].send(b"1234")
+        await send({"type": "http.response.body", "body": b"yz"})
+
+    async def send(_message: dict[str, Any]) -> None:
+        """Take a message."""
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request"}
+
+    def noted(*own: Any) -> Exchanged:
+        sizes.append(own[-1])
+        return Exchanged(*own)
+
+    async def run() -> None:
+        segment = local_segment(spec(), slots=8)
+        gateway = Gateway(Lane(segment, 0, lambda: None), asyncio.get_running_loop())
+        service = Service(segment, gateway, time.monotonic_ns)
+        recorder, _ = recording(AccessSettings(), service.engine, "f", None)
+        monkeypatch.setattr(tracked_app, "Exchanged", noted)
+        payloads: Any = Payloads() if keeps else None
+        nobody = service.tallies.nobody[Protocol.HTTP]
+        watched = TrackedApp(app, recorder, nobody, payloads)
+        scope = {"type": "http", "method": "POST", "path": "/other", "headers": []}
+        await watched(scope | {OUTLET: Outlet()}, receive, send)
+
+    asyncio.run(run())
+    assert outlets == [not keeps]
+    assert sizes == [3 if keeps else 7]
