@@ -21,6 +21,7 @@ from ringbatch.engine.collector.quarantine import Quarantine
 from ringbatch.engine.collector.reports import Reports
 from ringbatch.engine.collector.usage import shared_account
 from ringbatch.engine.ipc.messages import BatchTask, Report, ReportKind, read_reports
+from ringbatch.engine.ipc.shaping import padded_rows
 from ringbatch.engine.process.role_events import EntryLoaded, ModelEvent, WorkerReleased
 from ringbatch.shm import cost_profile, device_pace
 from ringbatch.shm.account import MIXED
@@ -357,14 +358,16 @@ class Collector:
 
     def _batch_done(self, worker: Worker, place: int, report: Report, now_ns: int) -> None:
         kind, _, rows, spent = report
-        model, run_ns = worker.model, spent.infer_ns
-        places = model.spec.places
+        model, run_ns, places = worker.model, spent.infer_ns, worker.model.spec.places
         mark, requests, costs, priority = worker.batches.pop(place)
         if places:
             worker.began_ns = mark.dispatched_ns
         cycle_ns = max(now_ns - worker.began_ns, 0)
         if run_ns:
-            model.ran(worker, mark.rows, cycle_ns, now_ns)
+            times = model.times
+            times.ran(cycle_ns, worker.began_ns, now_ns, model.roster.ready, worker.remote)
+            if times.by_size is not None:
+                times.by_size.ran(padded_rows(mark.rows, model.policy.sizes), cycle_ns)
         # Rows of a model in steps wait for no company, as each is a batch.
         if run_ns and cycle_ns >= COSTLY_NS and not places:
             # Its report was posted behind the answers, and may have waited to be read.

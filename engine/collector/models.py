@@ -444,13 +444,6 @@ class Model:
         self.times.learn(full_batch_ns(tried), pace.lead_ns)
         self.lingering.learn(tried)
 
-    def ran(self, worker: Worker, rows: int, cycle_ns: int, now_ns: int) -> None:
-        """Record a batch of so many rows that a worker ran, in the time since it began with it."""
-        times = self.times
-        times.ran(cycle_ns, worker.began_ns, now_ns, self.roster.ready, worker.remote)
-        if times.by_size is not None:
-            times.by_size.ran(padded_rows(rows, self.policy.sizes), cycle_ns)
-
     def waiting(self) -> Iterator[Request]:
         """Yield all waiting requests."""
         yield from self.retries

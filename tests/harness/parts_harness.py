@@ -280,7 +280,9 @@ def take_back(world: World, references: list[int]) -> list[int]:
     held = Held(slots)
     requests = slots.read_all(references, MARK, lambda: 1)
     model = SimpleNamespace(
-        run_again=held.run_again, cycle_ns=1, spec=SimpleNamespace(batch_timeout_ns=1)
+        run_again=held.run_again,
+        times=SimpleNamespace(cycle_ns=1),
+        spec=SimpleNamespace(batch_timeout_ns=1),
     )
     worker = SimpleNamespace(
         number=WORKER, model=model, places=0, lead_ns=0, batches=[Batch(MARK, requests)]
