@@ -4,6 +4,7 @@ import gc
 import logging
 import os
 import signal
+import time
 from collections.abc import Sequence
 from itertools import count
 from math import ceil
@@ -17,6 +18,8 @@ from setproctitle import setproctitle
 
 from ringbatch.frontend.http.server import STOP_SIGNALS
 from ringbatch.frontend.server.gunicorn_worker import ROLE, FrontendOptions, FrontendWorker
+from ringbatch.frontend.server.start_delay import MOST_S, StartDelay
+from ringbatch.shm.errors import shortage
 from ringbatch.shm.host.after_fork import renew
 from ringbatch.shm.host.process import die_with_parent, log_to_stderr
 from ringbatch.shm.restarts import Restarts, Role, end_reason
@@ -53,6 +56,8 @@ def _is_not_the_address(record: logging.LogRecord) -> bool:
 class CountingArbiter(Arbiter):  # type: ignore[misc]
     """Gunicorn's arbiter, which counts the frontends that end before it does.
 
+    Frontends that end as soon as they start are replaced after a delay.
+
     Args:
         app: Gunicorn's application.
         segment: of the engine, attached.
@@ -62,7 +67,27 @@ class CountingArbiter(Arbiter):  # type: ignore[misc]
         self.segment = segment
         self._restarts = Restarts.of_arbiter(segment)
         self._ends = False
+        self._start_delay = StartDelay()
+        self._next_start_s = 0.0
         super().__init__(app)
+
+    def spawn_workers(self) -> None:
+        """Start missing frontends as Gunicorn does, which looks once a second, after the delay.
+
+        Raises:
+            HaltServer: none can be started, and none is there.
+        """
+        now_s = time.monotonic()
+        if now_s < self._next_start_s:
+            return
+        try:
+            super().spawn_workers()
+        except OSError as error:
+            reason = shortage(error.errno or 0, str(error))
+            self.log.error("a frontend is missing: %s", reason)
+            if not self.WORKERS:
+                raise HaltServer(reason, self.WORKER_BOOT_ERROR) from None
+            self._next_start_s = now_s + MOST_S
 
     def reap_workers(self) -> None:
         """Reap ended workers as Gunicorn does, which keeps to itself how they ended."""
@@ -95,6 +120,9 @@ class CountingArbiter(Arbiter):  # type: ignore[misc]
             # One that ended after the look that says whether it was killed counts as crashed.
             reason = end_reason(hung=worker.aborted, killed=worker.killed)
             self._restarts.add(Role.FRONTEND, reason)
+            now_s = time.monotonic()
+            delay_s = self._start_delay.after(now_s - worker.started_s, killed=worker.killed)
+            self._next_start_s = max(self._next_start_s, now_s + delay_s)
 
 
 def is_killed(pid: int) -> bool:
@@ -170,6 +198,7 @@ def _before_fork(arbiter: Any, worker: Any) -> None:
     # With a queue of its own, a frontend gets its share of the connections. From a common one
     # the first that wakes takes all there are, and one of two frontends is left with none.
     taken = {other.frontend_index for other in arbiter.WORKERS.values()}
+    worker.started_s = time.monotonic()
     worker.frontend_index = next(index for index in count() if index not in taken)
     listeners, frontends = arbiter.LISTENERS, arbiter.cfg.workers
     # Another engine's may be more than there are frontends here, and each has its connections.

@@ -130,6 +130,8 @@ class FrontendWorker(UvicornWorker):  # type: ignore[misc]
 
     frontend_index: int
     """Number of this frontend, from 0; a replacement has that of the dead one."""
+    started_s: float
+    """Monotonic time of its fork."""
 
     def init_signals(self) -> None:
         """Set signal handlers; called by Gunicorn."""
@@ -137,6 +139,14 @@ class FrontendWorker(UvicornWorker):  # type: ignore[misc]
         pass_over_operators_signals()
 
     async def _serve(self) -> None:
+        try:
+            await self._attend()
+        except StartupError as error:
+            # Others may serve on, so this ends no other frontend.
+            self.log.error("a frontend cannot start: %s", error)
+            sys.exit(1)
+
+    async def _attend(self) -> None:
         # What clients send is counted, not logged, at uvicorn's own word.
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
         options: FrontendOptions = self.wsgi

@@ -1,10 +1,14 @@
 """Gunicorn's arbiter: its counts of the frontends that end, and its log."""
 
+import asyncio
+import errno
 import logging
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +19,9 @@ from gunicorn.errors import HaltServer
 from segment_fixture import local_segment, spec
 
 from ringbatch.frontend.server.arbiter import CountingArbiter, Log, is_killed
+from ringbatch.frontend.server.gunicorn_worker import FrontendWorker
+from ringbatch.frontend.server.start_delay import MOST_S
+from ringbatch.shm.errors import StartupError
 from ringbatch.shm.restarts import EndReason, Restarts, Role, restarts_of
 from ringbatch.shm.segment import Segment
 
@@ -46,7 +53,8 @@ def arbiter(segment: Segment, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def frontend(arbiter: Any, *, aborted: bool = False) -> "subprocess.Popen[bytes]":
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    arbiter.WORKERS[process.pid] = SimpleNamespace(process=process, aborted=aborted)
+    worker = SimpleNamespace(process=process, aborted=aborted, started_s=time.monotonic())
+    arbiter.WORKERS[process.pid] = worker
     return process
 
 
@@ -106,6 +114,62 @@ def test_another_that_fails_to_start_ends_the_arbiter_once(
         arbiter.reap_workers()
     arbiter.stop()
     arbiter.reap_workers()
+
+
+def test_frontends_that_end_as_they_start_are_replaced_after_a_delay(
+    arbiter: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s, starts = [100.0], []
+    monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(Arbiter, "spawn_workers", lambda _: starts.append(now_s[0]))
+    for _ in range(3):
+        end(frontend(arbiter))
+        arbiter.reap_workers()
+        arbiter.spawn_workers()
+    assert starts == [100.0]
+    now_s[0] += MOST_S
+    end(frontend(arbiter), signal.SIGKILL)
+    arbiter.reap_workers()
+    arbiter.spawn_workers()
+    assert starts == [100.0, 100.0 + MOST_S]
+
+
+def test_a_frontend_that_cannot_start_says_why_in_a_line_and_ends_no_other(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def attend(_worker: FrontendWorker) -> None:
+        raise StartupError("no thread for the access log")
+
+    monkeypatch.setattr(FrontendWorker, "_attend", attend)
+    worker = FrontendWorker.__new__(FrontendWorker)
+    worker.log = logging.getLogger("gunicorn.error")
+    with pytest.raises(SystemExit) as ended:
+        asyncio.run(worker._serve())
+    assert caplog.messages == ["a frontend cannot start: no thread for the access log"]
+    assert ended.value.code not in (0, Arbiter.WORKER_BOOT_ERROR, Arbiter.APP_LOAD_ERROR)
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_frontend_that_finds_no_process_is_tried_again_beside_others(
+    arbiter: Any, monkeypatch: pytest.MonkeyPatch, others: int
+) -> None:
+    now_s, starts = [100.0], []
+
+    def spawn(_arbiter: Any) -> None:
+        starts.append(now_s[0])
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    arbiter.log = logging.getLogger("gunicorn.error")
+    monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(Arbiter, "spawn_workers", spawn)
+    for _ in range(others):
+        frontend(arbiter)
+    with nullcontext() if others else pytest.raises(HaltServer, match=r"pids\.max"):
+        arbiter.spawn_workers()
+        arbiter.spawn_workers()
+        now_s[0] += MOST_S
+        arbiter.spawn_workers()
+    assert starts == [100.0, 100.0 + MOST_S][: 1 + others]
 
 
 def test_a_process_that_is_gone_counts_as_not_killed(arbiter: Any) -> None:
