@@ -14,6 +14,15 @@ from ringbatch.frontend.codec.limit_messages import body_too_large
 from ringbatch.frontend.codec.outcome import Answer, Headers, outcome
 from ringbatch.frontend.codec.part_limits import limits_in
 from ringbatch.frontend.falcon.streaming import EventStream, begin_events
+from ringbatch.frontend.http.asgi_scope import (
+    ENDING,
+    EXCHANGES,
+    FORMS,
+    IN_PARTS,
+    OUTLET,
+    WHOLE,
+    Exchanges,
+)
 from ringbatch.frontend.http.body_budget import BodyBudget, Holding
 from ringbatch.frontend.http.content_coding import (
     CODINGS,
@@ -27,15 +36,6 @@ from ringbatch.frontend.http.content_coding import (
     encoded,
 )
 from ringbatch.frontend.http.expanding import expand
-from ringbatch.frontend.http.fallback import (
-    ENDING,
-    EXCHANGES,
-    FORMS,
-    IN_PARTS,
-    OUTLET,
-    WHOLE,
-    Exchanges,
-)
 from ringbatch.frontend.http.parts_timing import TIMING
 from ringbatch.frontend.request.calls import Body, Reply, RequestHandle
 from ringbatch.frontend.request.outcomes import RequestOutcome

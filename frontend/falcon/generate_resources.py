@@ -14,7 +14,7 @@ from ringbatch.frontend.codec.request_timeout import HEADER as TIMEOUT_HEADER
 from ringbatch.frontend.codec.request_timeout import timeout_ns_of
 from ringbatch.frontend.falcon.exchange import BodySettings, exchange
 from ringbatch.frontend.falcon.v2_resources import ModelResource
-from ringbatch.frontend.http.fallback import QUERIED
+from ringbatch.frontend.http.asgi_scope import QUERIED
 from ringbatch.frontend.request.calls import Body, Reply, RequestHandle
 from ringbatch.frontend.request.parts_task import InParts
 from ringbatch.frontend.request.service import Service

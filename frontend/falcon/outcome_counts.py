@@ -7,7 +7,7 @@ from typing import Any, Final
 from falcon.asgi import Request, Response
 
 from ringbatch.frontend.codec.model_address import address
-from ringbatch.frontend.http.fallback import ENDING, REFUSED
+from ringbatch.frontend.http.asgi_scope import ENDING, REFUSED
 from ringbatch.frontend.request.service import Service
 from ringbatch.shm.tallies import CLIENT_GONE, Protocol
 

@@ -22,7 +22,7 @@ from ringbatch.frontend.codec.event_stream import (
 from ringbatch.frontend.codec.outcome import Answer, outcome
 from ringbatch.frontend.codec.part_limits import PartLimits
 from ringbatch.frontend.falcon.event_form import Forms, events_together
-from ringbatch.frontend.http.fallback import PieceOutlet
+from ringbatch.frontend.http.asgi_scope import PieceOutlet
 from ringbatch.frontend.http.parts_timing import PartsTiming
 from ringbatch.frontend.request.calls import RequestHandle
 from ringbatch.frontend.request.outcomes import RequestOutcome

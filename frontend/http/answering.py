@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from ringbatch.frontend.codec.outcome import InternalError
 from ringbatch.frontend.http.asgi import App, Receive, Scope, Send, refuse
-from ringbatch.frontend.http.fallback import EXCHANGES, REFUSED, Exchanges
+from ringbatch.frontend.http.asgi_scope import EXCHANGES, REFUSED, Exchanges
 from ringbatch.shm.errors import RequestError
 
 log = logging.getLogger("ringbatch.frontend")

@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser, parse_url
 from uvicorn.config import Config
@@ -19,6 +19,14 @@ from uvicorn.server import ServerState
 from ringbatch.frontend.codec.outcome import error_body
 from ringbatch.frontend.codec.request_ids import ID_HEADER
 from ringbatch.frontend.http.asgi import Receive
+from ringbatch.frontend.http.asgi_scope import (
+    BEGAN,
+    EXCHANGES,
+    NOTHING_YET,
+    REFUSED,
+    WHOLE,
+    Exchanges,
+)
 from ringbatch.frontend.http.head_framing import HEAD_TOO_LONG, MAX_HEAD_BYTES, MAX_HEADERS
 from ringbatch.frontend.http.http10_answers import without_chunks
 from ringbatch.frontend.http.lingering_close import linger
@@ -27,30 +35,6 @@ from ringbatch.frontend.http.stall_clock import StallClock
 
 MAX_PIPELINED: Final = 64
 """Requests of one connection that are read ahead of the first that is not answered."""
-EXCHANGES: Final = "ringbatch.exchanges"
-"""The key in an ASGI scope of the `Exchanges` of the connection, or of the stream."""
-WHOLE: Final = "ringbatch.whole"
-"""The key in an ASGI scope of whether the end of the request's body has come; a reader of chunks
-cannot tell by itself."""
-
-BEGAN: Final = "ringbatch.began_ns"
-"""The key in an ASGI scope of when the first byte of the request came."""
-ENDING: Final = "ringbatch.ending"
-"""The key in an ASGI scope of the request's `RequestOutcome`, once there is one."""
-IN_PARTS: Final = "ringbatch.in_parts"
-"""The key in an ASGI scope of a function that ends a request whose answer goes out in parts. Its
-`RequestOutcome` is there once the answer has ended, at the latest behind that call."""
-QUERIED: Final = "ringbatch.queried"
-"""The key in an ASGI scope of a function that takes the body that a query stands for; it is there
-if a payload log keeps the request."""
-OUTLET: Final = "ringbatch.outlet"
-"""The key in an ASGI scope of the `PieceOutlet` of the answer. Only streams have one."""
-REFUSED: Final = "ringbatch.refused"
-"""The key in an ASGI scope of whether the connection itself has refused the request, whose body was
-still coming."""
-
-NOTHING_YET: Final = {"type": "http.request", "body": b"", "more_body": True}
-"""The message to an application while nothing of the body has come."""
 _TLS: Final = b"\x16\x03"
 """The begin of a client's first record of TLS."""
 _HTTP2: Final = b"PRI * HTTP/2"
@@ -64,52 +48,6 @@ _HEAD_PIECE_BYTES: Final = 1 << 12
 """Bytes of heads parsed at once: a request of 20 bytes becomes objects of 2 KiB."""
 _BODY_PIECE_BYTES: Final = 1 << 14
 """Bytes parsed at once while a body is expected, behind which requests may stand."""
-
-
-FORMS: Final = "ringbatch.forms"
-"""The key in an ASGI scope of a dict, in which the application keeps the forms of the parts that
-pass over the connection. It lasts as long as the connection."""
-
-
-class PieceOutlet(Protocol):
-    """Outlet of the further pieces of an answer, past the application.
-
-    Attributes:
-        sent_bytes: of the pieces that have passed.
-    """
-
-    sent_bytes: int
-
-    def takes(self, size: int) -> bool:
-        """Return whether the stream has room for a piece of that size, and no other waits."""
-
-    def send(self, piece: bytes) -> bool:
-        """Send a piece, unless others wait for the client; return whether it is sent."""
-
-
-class Exchange(Protocol):
-    """A request that is being served."""
-
-    def gone(self) -> None:
-        """Note that the client has closed the connection."""
-
-
-class Exchanges(set[Exchange]):
-    """The exchanges of one connection, or of one stream.
-
-    Attributes:
-        gone: whether their client has left.
-        stalled_s: returns for how many seconds the client has taken nothing, though bytes wait.
-    """
-
-    gone = False
-    stalled_s: Callable[[], int] = staticmethod(lambda: 0)
-
-    def end(self) -> None:
-        """Tell all exchanges that the client has left."""
-        self.gone = True
-        for exchange in list(self):
-            exchange.gone()
 
 
 class _AnswerTransport:

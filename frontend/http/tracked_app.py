@@ -19,7 +19,7 @@ from ringbatch.frontend.codec.request_ids import (
 )
 from ringbatch.frontend.http.answering import answered
 from ringbatch.frontend.http.asgi import App, Receive, Scope, Send
-from ringbatch.frontend.http.fallback import (
+from ringbatch.frontend.http.asgi_scope import (
     BEGAN,
     ENDING,
     EXCHANGES,

@@ -10,7 +10,7 @@ import falcon.asgi
 import orjson
 from falcon.asgi import Request, Response
 
-from ringbatch.frontend.http.fallback import EXCHANGES
+from ringbatch.frontend.http.asgi_scope import EXCHANGES
 from ringbatch.frontend.page.feed import RETRY_MS, slowest
 from ringbatch.frontend.page.subscribers import MAX_SUBSCRIBERS, Subscribers
 from ringbatch.shm.segment import Segment

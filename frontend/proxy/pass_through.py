@@ -19,7 +19,7 @@ from aiohttp.tracing import Trace
 from yarl import URL
 
 from ringbatch.frontend.http.asgi import App, Receive, Scope, Send, refuse
-from ringbatch.frontend.http.fallback import EXCHANGES
+from ringbatch.frontend.http.asgi_scope import EXCHANGES
 from ringbatch.frontend.proxy.agent_probe import READY_PATH, Question
 from ringbatch.shm.errors import (
     DeadlineExceeded,

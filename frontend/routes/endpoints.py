@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
 from ringbatch.frontend.http.asgi import App
-from ringbatch.frontend.http.fallback import ENDING
+from ringbatch.frontend.http.asgi_scope import ENDING
 from ringbatch.frontend.request.outcomes import RequestOutcome
 from ringbatch.shm.errors import StartupError
 

@@ -15,7 +15,7 @@ from uvicorn.lifespan.on import LifespanOn
 
 from ringbatch.frontend.codec.outcome import error_body
 from ringbatch.frontend.http.asgi import App, Receive, Scope, Send
-from ringbatch.frontend.http.fallback import ENDING
+from ringbatch.frontend.http.asgi_scope import ENDING
 from ringbatch.frontend.request.outcomes import RequestOutcome
 from ringbatch.frontend.request.service import Service
 from ringbatch.frontend.routes.codec import InProcessCodec

@@ -12,8 +12,8 @@ from uvicorn.server import ServerState
 
 from ringbatch.frontend.codec.outcome import error_body
 from ringbatch.frontend.codec.request_ids import ID_HEADER
+from ringbatch.frontend.http.asgi_scope import FORMS
 from ringbatch.frontend.http.body_budget import BodyBudget
-from ringbatch.frontend.http.fallback import FORMS
 from ringbatch.frontend.http.fast_lane_settings import FastLaneSettings
 from ringbatch.frontend.http2.connection import Connection
 from ringbatch.frontend.http2.frames import PREFACE

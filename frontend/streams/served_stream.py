@@ -13,8 +13,7 @@ from typing import Any, Final, Protocol
 
 from ringbatch.frontend.codec.outcome import error_body, outcome
 from ringbatch.frontend.http.asgi import App, Scope
-from ringbatch.frontend.http.body_budget import BodyBudget
-from ringbatch.frontend.http.fallback import (
+from ringbatch.frontend.http.asgi_scope import (
     BEGAN,
     EXCHANGES,
     NOTHING_YET,
@@ -23,6 +22,7 @@ from ringbatch.frontend.http.fallback import (
     WHOLE,
     Exchanges,
 )
+from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http.phases import BODY_TOO_SLOW, Clock, Phase
 from ringbatch.frontend.http.stall_clock import StallClock
 from ringbatch.frontend.http2.connection import Connection

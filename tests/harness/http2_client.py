@@ -11,7 +11,7 @@ import h2.settings
 from hpack import Encoder
 from http_harness import Connection
 
-from ringbatch.frontend.http.fallback import EXCHANGES
+from ringbatch.frontend.http.asgi_scope import EXCHANGES
 
 Fields = tuple[tuple[str, str], ...]
 Message = dict[str, Any]

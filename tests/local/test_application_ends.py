@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringbatch.frontend.http.answering import ClientGone
-from ringbatch.frontend.http.fallback import EXCHANGES
+from ringbatch.frontend.http.asgi_scope import EXCHANGES
 from ringbatch.frontend.http2.frames import INTERNAL_ERROR
 from ringbatch.frontend.streams.connection import MOST_STREAMS
 from ringbatch.shm.errors import Draining

@@ -8,7 +8,7 @@ from http2_client import GET, Client, Message, replying, stuck
 from http2_harness import block, data, frame, frames_of, headers, settings, widen
 from http_harness import Connection, scenario
 
-from ringbatch.frontend.http.fallback import FORMS, OUTLET
+from ringbatch.frontend.http.asgi_scope import FORMS, OUTLET
 from ringbatch.frontend.http.phases import BODY_TIMEOUT_S
 from ringbatch.frontend.http2.frames import (
     CANCEL,

@@ -10,7 +10,8 @@ from http_harness import Transport, uvicorn_config
 from page_harness import admitted, engine, next_events, run
 from uvicorn.server import ServerState
 
-from ringbatch.frontend.http.fallback import EXCHANGES, FallbackProtocol
+from ringbatch.frontend.http.asgi_scope import EXCHANGES
+from ringbatch.frontend.http.fallback import FallbackProtocol
 from ringbatch.frontend.http.phases import LIMITS, Phase
 from ringbatch.frontend.metrics.control_app import create_control_app
 from ringbatch.frontend.page import subscribers as subscribers_module

@@ -15,7 +15,7 @@ from segment_fixture import local_segment, spec
 from ringbatch.frontend.access.recorder import Exchanged, recording
 from ringbatch.frontend.access.sampling import AccessSettings
 from ringbatch.frontend.http import tracked_app
-from ringbatch.frontend.http.fallback import ENDING, EXCHANGES, OUTLET, REFUSED, Exchanges
+from ringbatch.frontend.http.asgi_scope import ENDING, EXCHANGES, OUTLET, REFUSED, Exchanges
 from ringbatch.frontend.http.tracked_app import TrackedApp
 from ringbatch.frontend.load.load_reports import LoadReports
 from ringbatch.frontend.proxy.agent_probe import READY_PATH
