@@ -3,9 +3,12 @@
 import signal
 import sys
 
+from ringbatch.shm.host.standard_descriptors import hold_standard_descriptors
+
 
 def main() -> int:
     """Run the command that the program was given; its exit status."""
+    hold_standard_descriptors()
     # While modules are imported there is nothing to end in order. So Ctrl-C ends this process as
     # the kernel does, and leaves no traceback of an import. Python has no handler where the caller
     # has the signal ignored.

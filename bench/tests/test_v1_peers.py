@@ -15,6 +15,7 @@ from load.answers import Answer
 from load.tensors import V1_BARE, V1_JSON
 from peers.frameworks import SUBJECTS, Setting
 from peers.servers import MODELS, SERVICES
+from tiers import exhaustive
 
 from ringbatch.engine.models.model import Options
 from ringbatch.engine.runtimes.opening import open_model
@@ -56,6 +57,7 @@ def test_a_bare_answer_is_read_where_a_peer_gives_one() -> None:
     assert json.loads(tensors.post(subject, V1_JSON, 3).body) == {"instances": [[3.0]]}
 
 
+@exhaustive  # it needs FastAPI
 def test_kserves_batcher_fills_a_batch_and_then_waits_for_the_next(service: ModuleType) -> None:
     batcher_module = importlib.import_module("v1_kserve")
     sizes: list[int] = []

@@ -41,7 +41,7 @@ from ringbatch.engine.config.document import (
 )
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.platform import is_compiled
-from ringbatch.shm.host.process import hold_standard_descriptors
+from ringbatch.shm.host.standard_descriptors import hold_standard_descriptors
 
 Fill = Callable[[argparse.ArgumentParser], None]
 """Adds arguments to a command."""

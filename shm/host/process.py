@@ -30,22 +30,6 @@ _COLLECT_AFTER: Final = 50_000
 reference does; the collector, which looks for cycles, would find none and cost every request."""
 
 
-def hold_standard_descriptors() -> None:
-    """Put something behind those of standard input, output and error that are closed.
-
-    What is opened next would get their numbers, and started processes would take it for them.
-    """
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:
-            # A descriptor gets the lowest number that is free, and that is this one.
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
-    if sys.stderr is None:
-        # Problems would be printed among results, and faulthandler needs the object.
-        sys.stderr = os.fdopen(STDERR, "w", errors="backslashreplace", closefd=False)
-
-
 def log_to_stderr(role: str, level: str) -> None:
     """Log to standard error, with the role in each line.
 

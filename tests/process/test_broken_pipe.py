@@ -39,8 +39,11 @@ def test_a_command_without_standard_output_has_its_status(
     assert "Traceback" not in ended.stderr
 
 
-def test_without_standard_error_no_problem_is_printed_among_results(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "ringbatch.engine", "serve", "absent.py"]
+@pytest.mark.parametrize("package", ["ringbatch", "ringbatch.engine"])
+def test_without_standard_error_no_problem_is_printed_among_results(
+    tmp_path: Path, package: str
+) -> None:
+    command = [sys.executable, "-m", package, "serve", "absent.py"]
     closed = ["/bin/sh", "-c", 'exec "$@" 2>&-', "sh", *command]
     ended = subprocess.run(closed, cwd=tmp_path, stdout=subprocess.PIPE, check=False)
     assert (ended.returncode, ended.stdout) == (2, b"")
