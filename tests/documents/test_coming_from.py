@@ -16,10 +16,10 @@ from ringbatch.engine.config.document import ALIASES
 from ringbatch.engine.config.settings import ModelConfig, ServerConfig
 
 SERVERS: Final = {
-    "torchserve": "TorchServe",
+    "triton": "Triton",
     "fastapi": "FastAPI",
     "kserve": "KServe",
-    "triton": "Triton",
+    "torchserve": "TorchServe",
     "litserve": "LitServe",
     "bentoml": "BentoML",
     "mosec": "mosec",
