@@ -158,8 +158,10 @@ class Usage:
 
     def take_together(self, words: Sequence[int], each: AccountUsage) -> None:
         """Note that the only requests of accounts with the same counters go into a batch."""
-        priority, cost = each.priority, each.waiting
-        gone = len(list(map(self._accounts.pop, words)))
+        priority, cost, gone = each.priority, each.waiting, len(words)
+        accounts = self._accounts
+        for word in words:
+            del accounts[word]
         priority.accounts -= gone
         priority.waiting -= cost * gone
         self._serve(priority, each.used + cost / each.weight, cost * gone)
