@@ -313,14 +313,14 @@ def _worker_of(
 ) -> Worker:
     """Return the worker that steps a runner, with the scheduling that its waits need."""
     wake = segment.collector_doorbell().wake
-    if isinstance(runner, PartsRunner | DeviceRunner):
-        placement.wake_preempting()
     if isinstance(runner, PartsRunner):
+        placement.wake_preempting()
         placement.shorten_slices()
     if isinstance(runner, StepsRunner):
         placement.wake_on_time()
         return StepsWorker(segment, number, runner, slots, wake, time.monotonic_ns)
     if isinstance(runner, DeviceRunner):
+        placement.wake_preempting()
         placement.wake_on_time()
         return DeviceWorker(segment, number, runner, slots, wake, time.monotonic_ns)
     return Worker(segment, number, runner, slots, wake, time.monotonic_ns)

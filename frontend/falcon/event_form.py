@@ -51,11 +51,10 @@ class EventForm:
         together: of the requests.
     """
 
-    __slots__ = ("_form", "_ways", "prefix", "size", "together")
+    __slots__ = ("_form", "prefix", "size", "together")
 
     def __init__(self, form: NumberForm, prefix: bytes, size: int) -> None:
         self._form = form
-        self._ways: list[EventsTogether] = []
         self.prefix: NDArray[np.uint8] = np.frombuffer(prefix, np.uint8)
         self.size = size
         self.together = PartsTogether(self)
@@ -69,18 +68,20 @@ class EventForm:
         return True
 
     def arrange(self, ways: "list[EventsTogether]") -> None:
-        """As in `PartForm`."""
-        self._ways = ways
+        """Do nothing: each way has what stands around its numbers."""
 
-    def send(self, chosen: NDArray[np.bool_], parts: NDArray[np.uint8]) -> bool:
+    def send(
+        self,
+        ways: "list[EventsTogether]",
+        chosen: NDArray[np.bool_],
+        parts: NDArray[np.uint8],
+    ) -> bool:
         """As in `PartForm`."""
-        form, ways = self._form, self._ways
+        form = self._form
         data = np.ascontiguousarray(parts[:, form.tail :])
         texts = number_texts(data.view(form.dtype).reshape(len(parts), *form.shape))
         if texts is None:
             return False
-        if len(parts) < len(ways):
-            ways = [way for way, is_chosen in zip(ways, chosen.tolist(), strict=True) if is_chosen]
         for way, text in zip(ways, texts, strict=True):
             way.receiver.take_event(b"".join((way.before, text, way.after)))
         return True

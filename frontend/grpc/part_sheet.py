@@ -66,7 +66,6 @@ class PartSheet:
         "_lines",
         "_message_bytes",
         "_tail",
-        "_ways",
         "prefix",
         "size",
         "together",
@@ -89,7 +88,6 @@ class PartSheet:
         self._message_bytes = line_bytes - FRAME_HEAD_BYTES
         self._begin = begin
         self._end = begin + size - tail
-        self._ways: list[SheetLine] = []
         self._lines: NDArray[np.uint8] = np.zeros((0, line_bytes), np.uint8)
         self.prefix: NDArray[np.uint8] = np.frombuffer(prefix, np.uint8)
         self.size = size
@@ -105,16 +103,14 @@ class PartSheet:
 
     def arrange(self, ways: list[SheetLine]) -> None:
         """As in `PartForm`."""
-        self._ways = ways
         lines = bytearray(b"".join([way.line for way in ways]))
         self._lines = np.frombuffer(lines, np.uint8).reshape(len(ways), self._line_bytes)
 
-    def send(self, chosen: NDArray[np.bool_], parts: NDArray[np.uint8]) -> bool:
+    def send(
+        self, ways: list[SheetLine], chosen: NDArray[np.bool_], parts: NDArray[np.uint8]
+    ) -> bool:
         """As in `PartForm`."""
-        ways, lines = self._ways, self._lines
-        if len(parts) < len(ways):
-            ways = [way for way, is_chosen in zip(ways, chosen.tolist(), strict=True) if is_chosen]
-            lines = lines[chosen]
+        lines = self._lines if len(ways) == len(self._lines) else self._lines[chosen]
         lines[:, self._begin : self._end] = parts[:, self._tail :]
         streams = [way.outlet.stream for way in ways]
         self._core.send_frames(streams, lines.tobytes(), self._message_bytes)

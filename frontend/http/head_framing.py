@@ -27,7 +27,7 @@ def head_size(begun: bytearray, seen_bytes: int) -> int | None:
         0 while it has no end; None if it cannot be one of the fast lane's any more, so that
         httptools may say at once what is wrong.
     """
-    # What was seen has no end in it, but may have the beginning of one.
+    # The bytes seen so far hold no whole end of a head, but may hold the beginning of one.
     end = begun.find(END, max(seen_bytes + 1 - len(END), 0), MAX_HEAD_BYTES)
     if end >= 0:
         return end + len(END)

@@ -38,10 +38,16 @@ class PartForm(Protocol):
         """Return whether the connection has room for so many parts."""
 
     def arrange(self, ways: list[Any]) -> None:
-        """Take the ways that `send` is about from now on."""
+        """Prepare for these ways, among which `send` has its own from now on."""
 
-    def send(self, chosen: NDArray[np.bool_], parts: NDArray[np.uint8]) -> bool:
-        """Send parts, shape [parts, size], on the chosen ways; return False if one needs a look."""
+    def send(self, ways: list[Any], chosen: NDArray[np.bool_], parts: NDArray[np.uint8]) -> bool:
+        """Send parts; return False, with nothing done, if one of them needs a look.
+
+        Args:
+            ways: of the parts, in order.
+            chosen: by each way that `arrange` got, whether it is one of these.
+            parts: of shape [ways, size].
+        """
 
 
 class PartsTogether:
@@ -96,13 +102,13 @@ class PartsTogether:
             if not alike.all():
                 chosen[chosen] = alike
                 parts = parts[alike]
-        if not len(parts) or not form.send(chosen, parts):
-            return [*requests]
-        others = reader.take(chosen)
         if len(parts) < len(slots):
             flags = chosen.tolist()
             left += compress(slots, map(not_, flags))
-            slots = [*compress(slots, flags)]
+            slots, ways = [*compress(slots, flags)], [*compress(ways, flags)]
+        if not slots or not form.send(ways, chosen, parts):
+            return [*requests]
+        others = reader.take(chosen)
         if others.any():
             left += compress(slots, others.tolist())
         _count([requests[slot] for slot in slots], now_ns)

@@ -86,7 +86,7 @@ class NumberRequests(InferRequests):
         rows, requested = described.rows, described.requested
         one_part = described.given[0].size == IN_JSON and 0 < rows <= self._cap
         one_part = one_part and self._as_it_is(described)
-        # Where there is a quote, there may be another member behind the value.
+        # A quote behind the value may begin another member.
         if one_part and not requested.shared and _QUOTE not in values:
             self._around.learn(around, Outline(rows, 0, requested._replace(id=b"")), requested.id)
         return request
