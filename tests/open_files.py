@@ -1,7 +1,8 @@
 """Open files of a process, which may open and close some during the look."""
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 
 def open_files(pid: int) -> dict[int, str]:
@@ -13,3 +14,15 @@ def open_files(pid: int) -> dict[int, str]:
             with suppress(FileNotFoundError, ProcessLookupError):
                 found[int(number)] = os.readlink(f"/proc/{pid}/fd/{number}")
     return found
+
+
+@contextmanager
+def none_left_open() -> Iterator[None]:
+    """Fail if this process has a file open afterwards that it had not before.
+
+    Files that were open before may be closed meanwhile: garbage of earlier tests may hold some.
+    """
+    before = open_files(os.getpid())
+    yield
+    left = open_files(os.getpid()).items() - before.items()
+    assert not left, f"left open: {left}"

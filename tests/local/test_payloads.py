@@ -1,6 +1,5 @@
 """The payload log: the socket between processes, and exchanges that a process gathers."""
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,6 +7,7 @@ import payload_ends
 import pytest
 from frontend_harness import SteppedLoop
 from lane_harness import Harness
+from open_files import none_left_open
 from payload_ends import Ends
 from silent_recorder import silent_recorder
 
@@ -34,28 +34,26 @@ ends = payload_ends.ends
 @pytest.mark.parametrize("size", [1, MOST_BYTES, MOST_BYTES + 1, 5 << 20])
 def test_messages_of_any_length_arrive_whole_and_in_order(ends: Ends, size: int) -> None:
     reader, writer = ends
-    before = len(os.listdir("/proc/self/fd"))
     messages = [bytes([number]) * size for number in (1, 2)] + [b"last"]
-    assert all(send(writer, message) for message in messages)
-    assert list(received(reader)) == messages
-    assert list(received(reader)) == []
-    assert len(os.listdir("/proc/self/fd")) == before
+    with none_left_open():
+        assert all(send(writer, message) for message in messages)
+        assert list(received(reader)) == messages
+        assert list(received(reader)) == []
 
 
 @pytest.mark.parametrize("size", [1000, MOST_BYTES + 1])
 def test_nobody_waits_for_a_reader_that_is_behind(ends: Ends, size: int) -> None:
     reader, writer = ends
-    before = len(os.listdir("/proc/self/fd"))
     taken = 0
-    while send(writer, bytes(size)):
-        taken += 1
-    assert taken
-    assert not send(writer, bytes(size))
-    turns = [list(received(reader)) for _ in range(1 + taken // passage._MOST_IN_TURN)]
-    assert [len(message) for turn in turns for message in turn] == [size] * taken
-    assert send(writer, b"again")
-    assert list(received(reader)) == [b"again"]
-    assert len(os.listdir("/proc/self/fd")) == before
+    with none_left_open():
+        while send(writer, bytes(size)):
+            taken += 1
+        assert taken
+        assert not send(writer, bytes(size))
+        turns = [list(received(reader)) for _ in range(1 + taken // passage._MOST_IN_TURN)]
+        assert [len(message) for turn in turns for message in turn] == [size] * taken
+        assert send(writer, b"again")
+        assert list(received(reader)) == [b"again"]
 
 
 def test_a_passed_message_outlives_the_process_that_passed_it(ends: Ends) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from open_files import none_left_open
 from start_times import start_time_of
 from tiers import only
 
@@ -215,10 +216,6 @@ def test_a_malformed_message_is_reported(
     child.reap()
 
 
-def open_descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
-
-
 def all_descriptors() -> list[int]:
     """Take all that there are to be had."""
     taken = []
@@ -233,30 +230,30 @@ def own_children() -> list[str]:
 
 
 def test_without_descriptors_none_is_started_and_nothing_is_left() -> None:
-    before, family = open_descriptors(), own_children()
+    family = own_children()
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     failures: list[CannotStart] = []
-    for spare in range(12):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
-        taken = all_descriptors()
-        for descriptor in taken[:spare]:
-            os.close(descriptor)
-        try:
-            child = Child("it", "json.tool", [], {})
-        except CannotStart as failure:
-            failures.append(failure)
-        else:
-            child.kill(signal.SIGKILL)
-            await_end(child)
-            child.reap()
-        finally:
-            for descriptor in taken[spare:]:
+    with none_left_open():
+        for spare in range(12):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
+            taken = all_descriptors()
+            for descriptor in taken[:spare]:
                 os.close(descriptor)
-            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+            try:
+                child = Child("it", "json.tool", [], {})
+            except CannotStart as failure:
+                failures.append(failure)
+            else:
+                child.kill(signal.SIGKILL)
+                await_end(child)
+                child.reap()
+            finally:
+                for descriptor in taken[spare:]:
+                    os.close(descriptor)
+                resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert 0 < len(failures) < 12
     assert {failure.errno for failure in failures} == {errno.EMFILE}
     assert all("may have no more files open (ulimit -n)" in str(failure) for failure in failures)
-    assert open_descriptors() == before
     assert own_children() == family
 
 
@@ -276,11 +273,9 @@ def test_a_refusal_of_the_kernel_is_described(
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(subprocess, "Popen", refuse)
-    before = open_descriptors()
-    with pytest.raises(CannotStart, match=words) as refused:
+    with none_left_open(), pytest.raises(CannotStart, match=words) as refused:
         Child("it", "json.tool", [], {})
     assert refused.value.errno == number
-    assert open_descriptors() == before
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
@@ -315,13 +310,11 @@ def test_a_child_that_cannot_get_its_first_message_is_ended(
         return pidfd_open(pid)
 
     monkeypatch.setattr(os, "pidfd_open", noted)
-    before = open_descriptors()
-    with pytest.raises(TypeError):
-        Child(
-            "it", "program", [], {"PYTHONPATH": str(tmp_path)}, first_message=cast(ToRole, object())
-        )
-    wait_until(lambda: start_time_of(started[0]) is None, "it has ended")
-    assert open_descriptors() == before
+    environment = {"PYTHONPATH": str(tmp_path)}
+    with none_left_open():
+        with pytest.raises(TypeError):
+            Child("it", "program", [], environment, first_message=cast(ToRole, object()))
+        wait_until(lambda: start_time_of(started[0]) is None, "it has ended")
     gc.collect()
 
 

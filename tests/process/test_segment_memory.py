@@ -11,6 +11,7 @@ from pathlib import Path
 
 import posix_ipc
 import pytest
+from open_files import none_left_open
 from segment_harness import LAYOUT, MODELS, OWN, PRELUDE, SHM, child, line
 
 from ringbatch.shm import shm_objects
@@ -62,13 +63,10 @@ except StartupError as error:
 
 def test_a_model_table_that_does_not_fit_leaves_nothing_behind() -> None:
     small = Layout(lanes=1, slots=1, lane_bytes=PAGE, workers=1, models=1, model_table_bytes=5)
-    before = set(SHM.glob(f"*ringbatch.*.{os.getpid()}.*")), len(os.listdir("/proc/self/fd"))
-    with pytest.raises(ValueError, match="the model table has"):
+    before = set(SHM.glob(f"*ringbatch.*.{os.getpid()}.*"))
+    with none_left_open(), pytest.raises(ValueError, match="the model table has"):
         Segment.create(small, MODELS)
-    assert (
-        set(SHM.glob(f"*ringbatch.*.{os.getpid()}.*")),
-        len(os.listdir("/proc/self/fd")),
-    ) == before
+    assert set(SHM.glob(f"*ringbatch.*.{os.getpid()}.*")) == before
 
 
 def on_a_small_dev_shm(size: str, script: str) -> subprocess.CompletedProcess[str]:
