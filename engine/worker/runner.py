@@ -333,6 +333,8 @@ class Runner:
         return f"batch {self._slots.batch_ids.text(mark.batch)}"
 
     def _fail(self, requests: list[Request], status: Status, text: str, mark: BatchMark) -> None:
+        if not requests:
+            return
         self.failed = True
         now_ns = self._clock_ns()
         # A model may put half of a surrogate pair into its text, straight from a client's JSON.

@@ -72,6 +72,21 @@ def test_each_gets_its_own_rows_of_each_yield() -> None:
     ]
 
 
+def test_a_batch_counts_as_failed_if_one_of_its_requests_has_failed() -> None:
+    def predict(instances: list[int]) -> Iterator[list[int]]:
+        if instances[0] < 0:
+            raise InvalidInput("below 0")
+        yield from numbers(instances)
+
+    harness = PartsHarness(predict)
+    failed = []
+    for instance in (1, -1, 2):
+        for in_parts in (True, False):
+            harness.run(harness.send_json(f"[{instance}]", in_parts=in_parts))
+            failed.append(harness.runner.failed)
+    assert failed == [False, False, True, True, False, False]
+
+
 def test_parts_are_there_before_the_model_goes_on() -> None:
     seen: list[list[bytes]] = []
 
