@@ -221,7 +221,7 @@ async def _read_body(req: Request, max_request_bytes: int, holding: Holding) -> 
         )
     if length is not None and length > max_request_bytes:
         raise _too_large(f"{length} bytes", max_request_bytes)
-    coding = _coding(req)
+    coding = body_coding(req)
     expander = None if coding is None else Expander(coding, max_request_bytes)
     body = bytearray()
     received = 0
@@ -259,7 +259,12 @@ def _too_large(found: str, max_request_bytes: int) -> RequestTooLarge:
     return body_too_large(f"the body has {found}", max_request_bytes)
 
 
-def _coding(req: Request) -> str | None:
+def body_coding(req: Request) -> str | None:
+    """Return the coding of a request's body; None for a plain one.
+
+    Raises:
+        falcon.HTTPError: it is not among `CODINGS`.
+    """
     try:
         return coding_of(req.get_header("Content-Encoding") or "")
     except CodingNotSupported as error:

@@ -152,6 +152,10 @@ class Expander:
             # One byte more than there is room for tells a full body from one too long.
             self._body += self._stream.decompress(data, min(_STEP_BYTES, room + 1))
         except zlib.error:
+            if self._members > 1:
+                raise InvalidRequest(
+                    "bytes follow the end of the gzip stream in the body, and are no further one"
+                ) from None
             raise InvalidRequest(f"the body is no {self._coding} stream") from None
         self._begun = True
         if len(self._body) > self._max_bytes:

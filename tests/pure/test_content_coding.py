@@ -152,7 +152,11 @@ BROKEN = {
     "wrong-checksum": ("gzip", GZIP[:-8] + bytes(8), "the body is no gzip stream"),
     "wrong-checksum-deflate": ("deflate", DEFLATE[:-4] + bytes(4), "the body is no deflate stream"),
     "more-behind-gzip": ("gzip", GZIP + b"x", "ends in the middle"),
-    "zeros-behind-gzip": ("gzip", GZIP + bytes(20), "the body is no gzip stream"),
+    "zeros-behind-gzip": (
+        "gzip",
+        GZIP + bytes(20),
+        "bytes follow the end of the gzip stream in the body, and are no further one",
+    ),
     "more-behind-deflate": ("deflate", DEFLATE + b"x", "bytes follow the end of the deflate"),
     "second-member-cut": ("gzip", GZIP + GZIP[:-1], "ends in the middle"),
     "members-without-end": ("gzip", gzip.compress(b"") * 1001, "more than 1000 gzip members"),

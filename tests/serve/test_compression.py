@@ -14,6 +14,8 @@ from serve.client import Connection, Response, assert_serves, fast, instances, r
 from serve.server import Server, Start
 from tiers import exhaustive
 
+from ringbatch.frontend.codec.limit_messages import MAX_CONTROL_BYTES
+
 pytestmark = takes(20)
 
 LIMIT = 1 << 20
@@ -36,7 +38,9 @@ def server(start_for_module: Start, tmp_path_factory: pytest.TempPathFactory) ->
     path: Path = tmp_path_factory.mktemp("models") / "repeat.py"
     path.write_text(REPEAT)
     models = {"matmul": {"path": "matmul.py"}, "repeat": {"path": str(path)}}
-    return start_for_module(models, compress_answers=True, max_request_bytes=LIMIT)
+    return start_for_module(
+        models, compress_answers=True, max_request_bytes=LIMIT, shared_memory_prefixes=["/x"]
+    )
 
 
 def ask(server: Server, *requests: bytes) -> list[Response]:
@@ -88,7 +92,7 @@ def test_the_length_of_the_json_text_counts_the_expanded_body(server: Server, co
 GOOD = gzip.compress(instances([0] * 16))
 BAD = {
     "cut": ("gzip", GOOD[:-1], 400, "ends in the middle of its gzip stream"),
-    "garbage-behind": ("gzip", GOOD + b"garbage", 400, "the body is no gzip"),
+    "garbage-behind": ("gzip", GOOD + b"garbage", 400, "bytes follow the end of the gzip stream"),
     "no-gzip": ("gzip", instances([0] * 16), 400, "the body is no gzip"),
     "empty": ("deflate", b"", 400, "is empty, which is no deflate stream"),
     "unknown": ("br", GOOD, 415, "Content-Encoding 'br' is not supported; send the body as gzip"),
@@ -106,6 +110,34 @@ def test_an_unexpandable_body_is_refused_in_words(server: Server, case: str, tar
     assert (answer.status, words in answer.error) == (status, True), answer.body
     assert (answer.headers.get("accept-encoding") == "gzip, deflate") == (status == 415)
     assert_serves(server.port)
+
+
+CONTROL = {
+    "/v2/repository/index": b'{"ready": 1}',
+    "/v2/logging": b'{"log_info": 5}',
+    "/v2/systemsharedmemory/region/r/register": b'{"key": "/x", "offset": 0}',
+}
+
+
+@pytest.mark.parametrize("target", CONTROL)
+def test_bodies_of_other_requests_are_expanded_as_well(server: Server, target: str) -> None:
+    body, bomb = CONTROL[target], bytes(MAX_CONTROL_BYTES + 1)
+    plain, compressed, garbage, unknown, large = ask(
+        server,
+        request(target, body),
+        posted(zlib.compress(body), "deflate", target),
+        posted(body, "gzip", target),
+        posted(body, "br", target),
+        posted(gzip.compress(bomb), "gzip", target),
+    )
+    assert (plain.status, plain.body) == (compressed.status, compressed.body)
+    assert plain.status in (400, 501)
+    assert (garbage.status, garbage.error) == (400, "the body is no gzip stream")
+    assert (unknown.status, unknown.headers["accept-encoding"]) == (415, "gzip, deflate")
+    assert (large.status, large.error) == (
+        413,
+        f"the body has more than {MAX_CONTROL_BYTES} bytes, which are accepted here",
+    )
 
 
 def test_a_body_that_expands_to_nothing_has_an_end_too(server: Server) -> None:
