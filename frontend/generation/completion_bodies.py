@@ -112,6 +112,7 @@ def read(body: bytes | bytearray, *, chat: bool) -> Completion:
         InvalidRequest: with the value found and the right form.
     """
     found = parsed(body)
+    _expect_form(found, chat=chat)
     expect_members(found, IN_CHATS if chat else IN_COMPLETIONS)
     for name, values in (_NOT_HAD_IN_CHATS if chat else _NOT_HAD_IN_COMPLETIONS).items():
         _expect_nothing(found, name, values)
@@ -170,14 +171,32 @@ def _expect_few_choices(n: int, prompts: int) -> None:
         )
 
 
+def _expect_form(found: dict[str, Any], *, chat: bool) -> None:
+    """Name the right path of a body that has the form of the other one."""
+    other = "prompt" if chat else "messages"
+    if other in found and ("messages" if chat else "prompt") not in found:
+        path = "/v1/completions" if chat else "/v1/chat/completions"
+        raise InvalidRequest(f'"{other}" is for {path}, and not for this path')
+
+
 def _prompts(value: Any) -> list[Prompt]:
     if value is None:
         raise InvalidRequest(f'"prompt" is missing; {_PROMPT_FORMS}')
     if isinstance(value, list) and value and not _is_prompt(value) and all(map(_is_prompt, value)):
         return value
     if not _is_prompt(value):
-        raise InvalidRequest(f'"prompt" is {shown(value)}; {_PROMPT_FORMS}')
+        raise InvalidRequest(f'"prompt" is {_shown_prompt(value)}; {_PROMPT_FORMS}')
     return [value]
+
+
+def _shown_prompt(value: Any) -> str:
+    """Return a value that is no prompt in words; of a list, the first item that is none."""
+    if not isinstance(value, list):
+        return shown(value)
+    wrong = [item for item in value if not _is_prompt(item)]
+    if not wrong:
+        return "an empty list"
+    return f"a list with {'an empty list' if wrong[0] == [] else shown(wrong[0])}"
 
 
 def _is_prompt(value: Any) -> bool:

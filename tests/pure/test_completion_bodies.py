@@ -121,12 +121,12 @@ def test_a_field_that_changes_no_answer_is_ignored() -> None:
     ("members", "words"),
     [
         ({"prompt": None}, '"prompt" is missing'),
-        ({"prompt": []}, '"prompt" is a list; it must be a text'),
-        ({"prompt": [[]]}, '"prompt" is a list'),
-        ({"prompt": ["a", 1]}, '"prompt" is a list'),
-        ({"prompt": [["a"]]}, '"prompt" is a list'),
+        ({"prompt": []}, '"prompt" is an empty list; it must be a text'),
+        ({"prompt": [[]]}, '"prompt" is a list with an empty list; it must'),
+        ({"prompt": ["a", 1]}, '"prompt" is a list with 1; it must'),
+        ({"prompt": [["a"]]}, '"prompt" is a list with a list; it must'),
         ({"prompt": 3}, '"prompt" is 3; it must be'),
-        ({"prompt": [True]}, '"prompt" is a list'),
+        ({"prompt": [True]}, '"prompt" is a list with true; it must'),
         ({"n": 0}, '"n" is 0; it must be a whole number from 1'),
         ({"n": True}, '"n" is true; it must be a whole number from 1'),
         ({"n": 129}, '"n" is 129; an answer may have up to 128 choices in all'),
@@ -192,3 +192,15 @@ def test_chats_that_cannot_be_answered_are_refused(members: dict[str, Any], word
     with pytest.raises(InvalidRequest) as refused:
         chat(**members)
     assert words in str(refused.value)
+
+
+@pytest.mark.parametrize("chat", [False, True])
+def test_a_body_of_the_other_form_gets_the_path_for_it(chat: bool) -> None:
+    own, other = (
+        ({"messages": [USER]}, {"prompt": "a"}) if chat else ({"prompt": "a"}, {"messages": [USER]})
+    )
+    path = "/v1/completions" if chat else "/v1/chat/completions"
+    with pytest.raises(InvalidRequest, match=f"is for {path}, and not for this path"):
+        read(orjson.dumps(other), chat=chat)
+    with pytest.raises(InvalidRequest, match="unknown member"):
+        read(orjson.dumps(own | other), chat=chat)

@@ -107,6 +107,7 @@ GROUPS: Final = (
                 (
                     '"n" is ...; an answer may have up to ... choices in all',
                     '"prompt" is ...; ...',
+                    '"..." is for ..., and not for this path',
                     '"messages" must be a list of at least one message',
                     "message ... is no object with a role",
                     'message ... has "...", which is not supported',
@@ -169,10 +170,10 @@ GROUPS: Final = (
             Form(
                 INVALID,
                 (
-                    'input "..." is a ..., not a numpy array',
+                    'input "..." is ..., not a numpy array',
                     'input "..." is a masked array that masks elements; ...',
                     'input "..." holds ...',
-                    "the inputs are a ..., but ..., which are given as a dict of arrays by name",
+                    "the inputs are ..., but ..., which are given as a dict of arrays by name",
                 ),
                 "The client got something other than arrays of the inputs' datatypes.",
                 "Pass a numpy array, or a dict of arrays by name.",

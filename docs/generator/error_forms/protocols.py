@@ -36,7 +36,7 @@ GROUPS: Final = (
                 (
                     "the body is no ... stream",
                     "the body ... stream",
-                    "bytes follow the end of the deflate stream in the body",
+                    "bytes follow the end of the ... stream in the body...",
                     "the body has more than ... gzip members",
                     "a message is compressed...",
                 ),
@@ -137,7 +137,7 @@ GROUPS: Final = (
                 INVALID,
                 (
                     "a model without declared inputs takes `instances`, a list",
-                    "the inputs are a ..., but model ... declares none, ...",
+                    "the inputs are ..., but model ... declares none, ...",
                     "the instances cannot be written as JSON: ...",
                 ),
                 "The model declares no inputs, and takes a list of JSON values.",
