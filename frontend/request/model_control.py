@@ -59,7 +59,9 @@ async def control_model(
     if report.end == "unknown":
         raise ModelNotFound(f"failed to {action} {shown(name)}: there is no such model")
     if report.end == "failed":
-        why = _FOLDERS.sub("", "; ".join(report.lines))
+        # The text names the model itself.
+        lines = (line.removeprefix(f"{name}: ") for line in report.lines)
+        why = _FOLDERS.sub("", "; ".join(lines))
         raise LoadFailed(f"failed to {action} {shown(name)}: {why}")
 
 

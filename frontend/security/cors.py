@@ -18,7 +18,7 @@ _ALLOW: Final = "access-control-allow-origin"
 _EXPOSE: Final = (
     "access-control-expose-headers",
     "x-request-id, retry-after, server-timing, endpoint-load-metrics, "
-    "inference-header-content-length",
+    "inference-header-content-length, x-batch-id",
 )
 _VARY: Final = ("vary", ORIGIN)
 """A shared cache must not give one origin's answer to another."""

@@ -15,6 +15,7 @@ from ringbatch.frontend.http.head_reader import HeadReader
 from ringbatch.frontend.metrics.exposition import LANE_NAMES
 from ringbatch.frontend.security.accounts import Accounts
 from ringbatch.frontend.security.api_keys import ApiKeys
+from ringbatch.frontend.security.cors import ANY, SharedWith
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.host.api_key_lines import KeyOptions
 
@@ -109,3 +110,11 @@ def test_the_v1_row_names_the_keys_of_its_answer() -> None:
         stated for line, stated in rows("KServe's V1") if line.endswith("models/mnist:predict")
     ]
     assert re.findall(r'"(\w+)"', stated.partition(" to ")[2]) == POSTED[":predict"][1]
+
+
+def test_pages_of_other_origins_may_read_each_response_header_of_the_table() -> None:
+    rows = re.findall(r"^\| `([\w-]+)` \|", section(PAGE, "Response headers"), re.MULTILINE)
+    # A page asks with a key, and needs to be told nothing about the form of one.
+    named = {name.lower() for name in rows} - {"www-authenticate"}
+    exposed = dict(SharedWith([ANY]).headers("https://a"))["access-control-expose-headers"]
+    assert named == set(exposed.split(", "))
