@@ -170,3 +170,13 @@ def how_to_install(extra: str) -> str:
     project of this name.
     """
     return f"pip install 'ringbatch[{extra}]', or in a clone '.[{extra}]'"
+
+
+def type_in_words(value: object) -> str:
+    """Return the type of a value with its article, such as "an int"; "None" for None."""
+    if value is None:
+        return "None"
+    name = type(value).__name__
+    # Of a u most people say "you", as in UUID and uint8.
+    article = "an" if name[0] in "aeioAEIO" or name.startswith("ndarray") else "a"
+    return f"{article} {name}"

@@ -24,7 +24,6 @@ from ringbatch.engine.runtimes.python_functions import (
     check_arguments,
     check_kind,
     flag,
-    kind,
     takes,
 )
 from ringbatch.engine.runtimes.python_module import import_file
@@ -34,7 +33,7 @@ from ringbatch.engine.runtimes.python_steps import (
     resumes_in,
     step_functions,
 )
-from ringbatch.shm.errors import StartupError
+from ringbatch.shm.errors import StartupError, type_in_words
 from ringbatch.shm.tensor import Tensor
 
 _REQUEST: Final = "request"
@@ -116,7 +115,7 @@ def _functions(path: Path, parts: Any, name: str) -> tuple[Callable[..., Any], C
         )
     load: Callable[..., Any] = getattr(parts, "load", _nothing)
     if not callable(load):
-        raise StartupError(f"{path}: `load` is {kind(load)}, but it must be a function")
+        raise StartupError(f"{path}: `load` is {type_in_words(load)}, but it must be a function")
     for one, function in ((name, main), ("load", load)):
         check_kind(path, one, function)
     return main, load
@@ -174,10 +173,10 @@ def _instance(path: Path, model: type) -> Any:
 def _tensors(path: Path, name: str, value: object) -> tuple[Tensor, ...]:
     wanted = f"{path}: `{name}` must be a list of ringbatch.engine.Tensor, found"
     if not isinstance(value, Sequence) or isinstance(value, str):
-        raise StartupError(f"{wanted} {kind(value)}")
+        raise StartupError(f"{wanted} {type_in_words(value)}")
     for item in value:
         if not isinstance(item, Tensor):
-            raise StartupError(f"{wanted} a list with {kind(item)}")
+            raise StartupError(f"{wanted} a list with {type_in_words(item)}")
     tensors: tuple[Tensor, ...] = tuple(value)
     names = [tensor.name for tensor in tensors]
     for tensor in tensors:

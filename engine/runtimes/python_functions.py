@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from ringbatch.shm.errors import StartupError
+from ringbatch.shm.errors import StartupError, type_in_words
 from ringbatch.shm.tensor import Tensor
 
 _PLACES: Final = "places"
@@ -20,7 +20,7 @@ def flag(path: Path, parts: Any, name: str) -> bool:
     """Return a switch of a model file; False if it is not there."""
     value = getattr(parts, name, False)
     if not isinstance(value, bool):
-        raise StartupError(f"{path}: `{name}` is {kind(value)}, but it must be a bool")
+        raise StartupError(f"{path}: `{name}` is {type_in_words(value)}, but it must be a bool")
     return value
 
 
@@ -111,8 +111,3 @@ def wrong_arguments(
     if inspect.ismethod(function):
         written, behind = function.__func__, " behind self"
     return StartupError(f"{path}: {name}{inspect.signature(written)} must take {wanted}{behind}")
-
-
-def kind(value: object) -> str:
-    """Return the type of a value in words."""
-    return f"a {type(value).__name__}"

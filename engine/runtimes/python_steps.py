@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from ringbatch.engine.models.model import StepFunctions
-from ringbatch.engine.runtimes.python_functions import check_kind, flag, kind, wrong_arguments
-from ringbatch.shm.errors import StartupError
+from ringbatch.engine.runtimes.python_functions import check_kind, flag, wrong_arguments
+from ringbatch.shm.errors import StartupError, type_in_words
 from ringbatch.shm.tensor import ANY, Tensor
 
 
@@ -44,7 +44,9 @@ def step_functions(
         ("end", end, (state, "reason")),
     ):
         if not callable(function):
-            raise StartupError(f"{path}: `{name}` is {kind(function)}, but it must be a function")
+            raise StartupError(
+                f"{path}: `{name}` is {type_in_words(function)}, but it must be a function"
+            )
         check_kind(path, name, function)
         try:
             inspect.signature(function).bind(*arguments)
@@ -66,8 +68,8 @@ def resumes_in(
     given = getattr(parts, "resumable", {})
     if not isinstance(given, Mapping):
         raise StartupError(
-            f"{path}: `resumable` is {kind(given)}, but it must be a dict from the name of an "
-            "output to the name of the input that takes the parts of it so far"
+            f"{path}: `resumable` is {type_in_words(given)}, but it must be a dict from the name "
+            "of an output to the name of the input that takes the parts of it so far"
         )
     by_name = {"output": {t.name: t for t in outputs}, "input": {t.name: t for t in inputs}}
     for pair in given.items():

@@ -23,7 +23,7 @@ from ringbatch.engine.models.extras import required
 from ringbatch.engine.models.model import InvalidInput, Model, Options, failure, refusing
 from ringbatch.engine.runtimes.argmax_labels import is_ranked, labels
 from ringbatch.engine.runtimes.dataframes import Table, answering, looks_by_name
-from ringbatch.shm.errors import StartupError
+from ringbatch.shm.errors import StartupError, type_in_words
 from ringbatch.shm.tensor import Tensor
 
 logger = logging.getLogger("ringbatch.worker")
@@ -59,7 +59,7 @@ def open_sklearn(path: Path, options: Options) -> Model:
     reading = python_file_hint.skops(options.trusted_types) if is_skops else python_file_hint.JOBLIB
     if not callable(getattr(estimator, "predict", None)):
         raise StartupError(
-            f"{path}: holds a {type(estimator).__name__}, but it must hold a model with a method "
+            f"{path}: holds {type_in_words(estimator)}, but it must hold a model with a method "
             "predict"
         )
     with refusing(path):

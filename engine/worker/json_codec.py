@@ -9,15 +9,17 @@ from typing import Any, Final
 import numpy as np
 import orjson
 
-from ringbatch.engine.worker.outputs import WrongCount, WrongResult, kind_of
+from ringbatch.engine.worker.outputs import WrongCount, WrongResult
 from ringbatch.shm.engine_slots import Request
-from ringbatch.shm.host.json_text import decoder_with
+from ringbatch.shm.errors import type_in_words
+from ringbatch.shm.host.json_text import decoder_with, why_unwritable
 from ringbatch.shm.uniform_batch import UniformBatch
 
 _EMPTY: Final = (b'[""]', b"[[]]")
 """A row that is an empty text or list: only these are joined."""
 _FINITE: Final = decoder_with(orjson.loads)
 """Decoder of numbers as frontends pass them: these refuse numbers that would be infinity."""
+_DOUBLE_BYTES: Final = 8
 
 
 class JsonCodec:
@@ -100,9 +102,12 @@ class JsonCodec:
         if not self._batched:
             returned = [returned]
         if isinstance(returned, np.ndarray):
-            returned = returned.tolist()
+            try:
+                returned = _plain(returned)
+            except TypeError as error:
+                raise _unwritable(error) from None
         if not isinstance(returned, (list, tuple)):
-            raise WrongResult(f"{self._function} returned {kind_of(returned)}, not a list")
+            raise WrongResult(f"{self._function} returned {type_in_words(returned)}, not a list")
         count = sum(rows) + spare
         if len(returned) != count:
             found = f"{len(returned)} predictions for {count} instances"
@@ -198,7 +203,11 @@ def json_text(values: Any) -> bytes | WrongResult:
             # Half of a surrogate pair: JSON has it as an escape, UTF-8 does not have it at all.
             return _dumped(values, ascii_only=True)
     except (TypeError, ValueError, RecursionError) as error:
-        return WrongResult(f"a prediction cannot be written as JSON: {error}")
+        return _unwritable(error)
+
+
+def _unwritable(error: Exception) -> WrongResult:
+    return WrongResult(f"a prediction cannot be written as JSON: {why_unwritable(error)}")
 
 
 def _dumped(values: Any, *, ascii_only: bool) -> bytes:
@@ -212,6 +221,13 @@ def _dumped(values: Any, *, ascii_only: bool) -> bytes:
 
 
 def _plain(value: object) -> Any:
-    if isinstance(value, (np.ndarray, np.generic)):
-        return value.tolist()
-    raise TypeError(f"{type(value).__name__} is no JSON value")
+    if not isinstance(value, (np.ndarray, np.generic)):
+        raise TypeError(f"{type(value).__name__} is no JSON value")
+    kind = value.dtype.kind
+    if kind in "mMc":
+        # Of times, numpy gives whole numbers for some units and Python's dates for others.
+        raise TypeError(f"numpy's {value.dtype} is no JSON value")
+    if kind == "f" and value.dtype.itemsize > _DOUBLE_BYTES:
+        # Its tolist() gives numpy's own scalars.
+        value = value.astype(np.float64)
+    return value.tolist()

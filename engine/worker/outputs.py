@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ringbatch.engine.worker.ragged import Ragged
 from ringbatch.shm.brain_floats import narrowed
+from ringbatch.shm.errors import type_in_words
 from ringbatch.shm.tensor import ANY, Tensor
 
 Array = NDArray[Any]
@@ -147,11 +148,6 @@ class Checker:
         return list(returned)
 
 
-def kind_of(value: object) -> str:
-    """Return the kind of a value, for a message: None, or its type."""
-    return "None" if value is None else f"a {type(value).__name__}"
-
-
 def array_dtype(tensor: Tensor) -> np.dtype[Any]:
     """Return the dtype of a model's arrays for an input or an output."""
     return np.dtype("<f4" if tensor.datatype.name == "BF16" else tensor.datatype.numpy)
@@ -171,7 +167,7 @@ def _as_array(value: object, tensor: Tensor) -> tuple[Array, Array | None]:
     if array.dtype == object and not array.ndim and not isinstance(value, str | bytes | np.ndarray):
         # numpy puts an object that it cannot iterate by index, such as a generator, into an array
         # of no dimensions.
-        found = kind_of(value)
+        found = type_in_words(value)
         raise WrongResult(f"output {tensor.name!r} is {found}, and no array")
     return array, np.ma.getmaskarray(value) if isinstance(value, np.ma.MaskedArray) else None
 
@@ -280,7 +276,7 @@ def _texts(array: Array) -> tuple[Array, Array | None, str]:
         text = _text(element)
         if text is None:
             beyond[place] = True
-            beyond_words = f"a {type(element).__name__}, declared is BYTES"
+            beyond_words = f"{type_in_words(element)}, declared is BYTES"
             if isinstance(element, str):
                 beyond_words = "half of a surrogate pair, which UTF-8 does not have"
         texts[place] = text or b""

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringbatch.engine.models.model import RestartWorker, StepFunctions
-from ringbatch.engine.worker.outputs import WrongCount, WrongResult, kind_of
+from ringbatch.engine.worker.outputs import WrongCount, WrongResult
+from ringbatch.shm.errors import type_in_words
 
 logger = logging.getLogger("ringbatch.worker")
 
@@ -39,7 +40,7 @@ class RowStates:
         states = self._steps.begin(*arguments)
         if not isinstance(states, Sequence) or isinstance(states, (str, bytes)):
             wanted = f"and no list with a state for each of {count} rows"
-            raise WrongCount(f"begin returned {kind_of(states)}, {wanted}")
+            raise WrongCount(f"begin returned {type_in_words(states)}, {wanted}")
         if len(states) != count:
             raise WrongCount(f"begin returned {len(states)} states for {count} rows")
         return [*states]
@@ -52,7 +53,11 @@ class RowStates:
         """
         returned = self._steps.step(self._given(states))
         if not isinstance(returned, tuple) or len(returned) != 2:
-            given = f"{len(returned)} values" if isinstance(returned, tuple) else kind_of(returned)
+            given = (
+                f"{len(returned)} values"
+                if isinstance(returned, tuple)
+                else type_in_words(returned)
+            )
             raise WrongResult(
                 f"step must return a pair: the outputs, and which rows have ended; found {given}"
             )
@@ -60,8 +65,8 @@ class RowStates:
         ended = _one_by_one(said)
         if ended is None:
             raise WrongCount(
-                f"step returned {kind_of(said)} behind the outputs, and no list that says of each "
-                f"of {len(states)} rows whether it has ended"
+                f"step returned {type_in_words(said)} behind the outputs, and no list that says of "
+                f"each of {len(states)} rows whether it has ended"
             )
         if len(ended) != len(states):
             raise WrongCount(f"step said of {len(ended)} of {len(states)} rows if they have ended")
@@ -117,7 +122,7 @@ class RowNumbers(RowStates):
             return [True] * count
         if not self._steps.resumes:
             raise WrongResult(
-                f"begin returned a {type(returned).__name__}, but a begin that takes rows must "
+                f"begin returned {type_in_words(returned)}, but a begin that takes rows must "
                 "return None"
             )
         found = _one_by_one(returned)
@@ -181,7 +186,7 @@ def _truth(value: Any) -> bool | None:
 
 
 def _shown(value: Any) -> str:
-    return str(value) if isinstance(value, (int, float)) else kind_of(value)
+    return str(value) if isinstance(value, (int, float)) else type_in_words(value)
 
 
 def row_states(steps: StepFunctions, name: str) -> RowStates:

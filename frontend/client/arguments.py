@@ -9,6 +9,7 @@ from numbers import Real
 from typing import Any
 
 from ringbatch.shm.account import CLASS_NAMES, NOBODY, account_word
+from ringbatch.shm.errors import type_in_words
 
 
 def expect_engine(engine: Any, segment: Any) -> None:
@@ -19,11 +20,13 @@ def expect_engine(engine: Any, segment: Any) -> None:
     """
     if isinstance(engine, bool) or not isinstance(engine, (str, int, type(None))):
         raise TypeError(
-            f"engine is {_kind(engine)}, not an engine's name, a str, or the process id of its "
-            "supervisor, an int"
+            f"engine is {type_in_words(engine)}, not an engine's name, a str, or the process id of "
+            "its supervisor, an int"
         )
     if not isinstance(segment, (str, type(None))):
-        raise TypeError(f"segment is {_kind(segment)}, not the name of shared memory, a str")
+        raise TypeError(
+            f"segment is {type_in_words(segment)}, not the name of shared memory, a str"
+        )
 
 
 def spin_ns(spin_us: Any) -> int:
@@ -35,7 +38,7 @@ def spin_ns(spin_us: Any) -> int:
     """
     wanted = "not a number of microseconds from 0 up"
     if isinstance(spin_us, bool) or not isinstance(spin_us, Real):
-        raise TypeError(f"spin_us is {_kind(spin_us)}, {wanted}")
+        raise TypeError(f"spin_us is {type_in_words(spin_us)}, {wanted}")
     if not isfinite(spin_us) or spin_us < 0:
         raise ValueError(f"spin_us is {spin_us}, {wanted}")
     return int(float(spin_us) * 1000)
@@ -50,7 +53,7 @@ def account_of(priority: Any) -> int:
     """
     wanted = "not interactive, normal or bulk"
     if not isinstance(priority, str):
-        raise TypeError(f"priority is {_kind(priority)}, {wanted}")
+        raise TypeError(f"priority is {type_in_words(priority)}, {wanted}")
     found = CLASS_NAMES.get(priority)
     if found is None:
         raise ValueError(f"priority is {priority!r}, {wanted}")
@@ -64,8 +67,4 @@ def expect_model_name(model: Any) -> None:
         TypeError: it is no str.
     """
     if not isinstance(model, str):
-        raise TypeError(f"model is {_kind(model)}, not the name of a model, a str")
-
-
-def _kind(value: object) -> str:
-    return "None" if value is None else f"a {type(value).__name__}"
+        raise TypeError(f"model is {type_in_words(model)}, not the name of a model, a str")

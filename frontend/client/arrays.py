@@ -24,7 +24,7 @@ from ringbatch.frontend.codec.ragged import in_one
 from ringbatch.frontend.codec.tensor_to_json import Unwritable, placed, strings, uneven
 from ringbatch.frontend.v2.input import Input, Shape
 from ringbatch.frontend.v2.signature import Signature
-from ringbatch.shm.errors import InvalidRequest, ModelFailed
+from ringbatch.shm.errors import InvalidRequest, ModelFailed, type_in_words
 from ringbatch.shm.frame import Frame, FrameError, PlacedTensor
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.tensor import DATATYPES, Tensor
@@ -110,9 +110,7 @@ class ArrayCodec:
         for index, (name, array) in enumerate(self._named(inputs).items()):
             wanted = self._signature.named(name, index, tensors)
             if not isinstance(array, np.ndarray):
-                raise InvalidRequest(
-                    f'input "{name}" is a {type(array).__name__}, not a numpy array'
-                )
+                raise InvalidRequest(f'input "{name}" is {type_in_words(array)}, not a numpy array')
             own = wanted.name
             tensor = self._tensors[own]
             wanted.expect_datatype(_datatype(array, tensor))
@@ -132,7 +130,7 @@ class ArrayCodec:
             return inputs
         if len(self._tensors) > 1:
             raise InvalidRequest(
-                f"the inputs are a {type(inputs).__name__}, but {self._signature.takes}, which are "
+                f"the inputs are {type_in_words(inputs)}, but {self._signature.takes}, which are "
                 "given as a dict of arrays by name"
             )
         return dict.fromkeys(self._tensors, inputs)
@@ -239,8 +237,8 @@ class RowCodec:
             InvalidRequest: with the value found and the right form.
         """
         if not isinstance(inputs, np.ndarray):
-            kind = type(inputs).__name__
-            raise InvalidRequest(f'input "{self._input.name}" is a {kind}, not a numpy array')
+            found = type_in_words(inputs)
+            raise InvalidRequest(f'input "{self._input.name}" is {found}, not a numpy array')
         self._wanted.expect_datatype(_datatype(inputs, self._input))
         shape, _ = self._wanted.fitted(list(inputs.shape))
         data = np.frombuffer(_bytes(inputs, self._input, self._wanted, shape), np.uint8)
@@ -287,7 +285,7 @@ def _text(value: Any, tensor: Tensor) -> bytes:
         return value
     if not isinstance(value, str):
         raise InvalidRequest(
-            f'input "{tensor.name}" holds a {type(value).__name__}; '
+            f'input "{tensor.name}" holds {type_in_words(value)}; '
             "the elements of BYTES are bytes or str"
         )
     try:

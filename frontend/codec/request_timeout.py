@@ -10,7 +10,7 @@ from numbers import Real
 from typing import Any, Final
 
 from ringbatch.frontend.codec.json_to_tensor import shown
-from ringbatch.shm.errors import DeadlineExceeded, InvalidRequest
+from ringbatch.shm.errors import DeadlineExceeded, InvalidRequest, type_in_words
 
 HEADER: Final = "x-request-timeout"
 _SECONDS: Final = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
@@ -50,8 +50,8 @@ def limit_ns(name: str, limit_s: Any) -> int:
     if limit_s is None:
         return 0
     if isinstance(limit_s, bool) or not isinstance(limit_s, Real):
-        found = type(limit_s).__name__
-        raise TypeError(f"{name} is a {found}, not a number of seconds above 0")
+        found = type_in_words(limit_s)
+        raise TypeError(f"{name} is {found}, not a number of seconds above 0")
     found_s = float(limit_s)
     if not found_s > 0:
         raise ValueError(f"{name} must be above 0, not {limit_s}")

@@ -12,8 +12,9 @@ from ringbatch.frontend.codec.outcome import NO_INSTANCES, WRONG_COUNT
 from ringbatch.frontend.codec.payload import Part
 from ringbatch.frontend.v1.forwarded import origin
 from ringbatch.frontend.v1.request import FINITE
-from ringbatch.shm.errors import InvalidRequest, ModelFailed
+from ringbatch.shm.errors import InvalidRequest, ModelFailed, type_in_words
 from ringbatch.shm.forward_envelope import KEY_BYTES, encode_envelope
+from ringbatch.shm.host.json_text import why_unwritable
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.request_context import NOTHING, as_list
 
@@ -45,7 +46,7 @@ class ValueCodec:
         """
         if not isinstance(inputs, (list, tuple)):
             raise InvalidRequest(
-                f"the inputs are a {type(inputs).__name__}, but model {self._name!r} declares "
+                f"the inputs are {type_in_words(inputs)}, but model {self._name!r} declares "
                 "none, and so takes a list of JSON values"
             )
         if not inputs:
@@ -89,4 +90,5 @@ def _text(values: Sequence[Any]) -> bytes:
         # ASCII alone, because a str may hold half of a surrogate pair, which UTF-8 does not have.
         return json.dumps(values, allow_nan=False, separators=(",", ":")).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidRequest(f"the instances cannot be written as JSON: {error}") from None
+        why = why_unwritable(error)
+        raise InvalidRequest(f"the instances cannot be written as JSON: {why}") from None

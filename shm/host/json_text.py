@@ -229,6 +229,14 @@ def why_unsound(body: bytes | bytearray, error: UnicodeDecodeError | UnsoundText
     return _not_utf8(error) if isinstance(error, UnicodeDecodeError) else str(error)
 
 
+def why_unwritable(error: Exception) -> str:
+    """Return the fault of a value that `json.dumps` has refused."""
+    if isinstance(error, RecursionError):
+        return "it is nested too deep"
+    text = str(error)
+    return "it holds NaN or Infinity" if text.startswith("Out of range float") else text
+
+
 def _other_encoding(body: bytes | bytearray) -> str:
     """Return what is wrong with a body that is text, but not plain UTF-8; empty if it may be.
 

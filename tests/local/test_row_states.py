@@ -29,7 +29,7 @@ def states(begun: Any = None, stepped: Any = None) -> RowStates:
         ([1], "begin returned 1 states for 2 rows"),
         (None, f"begin returned None, {STATES}"),
         ({1: 2, 3: 4}, f"begin returned a dict, {STATES}"),
-        (np.zeros(2), f"begin returned a ndarray, {STATES}"),
+        (np.zeros(2), f"begin returned an ndarray, {STATES}"),
         ((one for one in (1, 2)), f"begin returned a generator, {STATES}"),
         ("ab", f"begin returned a str, {STATES}"),
         (b"ab", f"begin returned a bytes, {STATES}"),
@@ -45,7 +45,7 @@ def test_an_invalid_list_of_states_is_named(begun: Any, words: str) -> None:
     ("stepped", "words"),
     [
         (None, f"{PAIR}None"),
-        (np.zeros(2), f"{PAIR}a ndarray"),
+        (np.zeros(2), f"{PAIR}an ndarray"),
         ([1, 2], f"{PAIR}a list"),
         ((1, 2, 3), f"{PAIR}3 values"),
         ((1, True), f"step returned a bool {ENDED}"),
@@ -54,7 +54,7 @@ def test_an_invalid_list_of_states_is_named(begun: Any, words: str) -> None:
         ((1, b"\0\1"), f"step returned a bytes {ENDED}"),
         ((1, {0: True, 1: False}), f"step returned a dict {ENDED}"),
         ((1, {0, 1}), f"step returned a set {ENDED}"),
-        ((1, np.array(True)), f"step returned a ndarray {ENDED}"),
+        ((1, np.array(True)), f"step returned an ndarray {ENDED}"),
         ((1, [True]), "step said of 1 of 2 rows if they have ended"),
         ((1, np.zeros((2, 2), bool)), f"{SAYS}a list for row 0"),
         ((1, np.zeros(2)), f"{SAYS}0.0 for row 0"),
@@ -63,7 +63,7 @@ def test_an_invalid_list_of_states_is_named(begun: Any, words: str) -> None:
         ((1, [False, 2]), f"{SAYS}2 for row 1"),
         ((1, [False, -1]), f"{SAYS}-1 for row 1"),
         ((1, [False, []]), f"{SAYS}a list for row 1"),
-        ((1, [False, np.array([True, False])]), f"{SAYS}a ndarray for row 1"),
+        ((1, [False, np.array([True, False])]), f"{SAYS}an ndarray for row 1"),
     ],
 )
 def test_a_step_result_without_pairs_or_ended_rows_is_named(stepped: Any, words: str) -> None:

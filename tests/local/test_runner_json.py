@@ -39,6 +39,8 @@ NUMPY = {
     "scalars": (lambda xs: [np.int64(3), np.float32(0.5)], b"[3]", b"[0.5]"),
     "scalars-in-a-dict": (lambda xs: [{"a": np.bool_(True)}] * 2, b'[{"a":true}]', b'[{"a":true}]'),
     "tuple": (lambda xs: (1.0, 2), b"[1.0]", b"[2]"),
+    "long-doubles": (lambda xs: np.array([0.5, 2], np.longdouble), b"[0.5]", b"[2.0]"),
+    "long-scalars": (lambda xs: [np.longdouble(0.5)] * 2, b"[0.5]", b"[0.5]"),
 }
 
 
@@ -56,7 +58,8 @@ JSON_WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {
     "too-many": (lambda xs: [*xs, 1], "returned 2 predictions for 1 instances"),
     "no-list": (lambda xs: {"a": 1}, "returned a dict, not a list"),
     "a-text": (lambda xs: "abc", "returned a str, not a list"),
-    "a-lone-number": (lambda xs: np.array(3), "returned a int, not a list"),
+    "a-lone-number": (lambda xs: np.array(3), "returned an int, not a list"),
+    "times": (lambda xs: np.array([1], "M8[ns]"), "JSON: numpy's datetime64[ns] is no JSON value"),
     "a-generator": (lambda xs: (x for x in xs), "returned a generator, not a list"),
 }
 
@@ -86,13 +89,16 @@ def deep() -> list[Any]:
 
 
 UNWRITABLE = {
-    "not-a-number": (lambda: math.nan, "Out of range float values"),
-    "infinity": (lambda: np.float32("inf"), "Out of range float values"),
+    "not-a-number": (lambda: math.nan, "it holds NaN or Infinity"),
+    "infinity": (lambda: np.float32("inf"), "it holds NaN or Infinity"),
     "no-json-value": (lambda: object(), "object is no JSON value"),
     "bytes": (lambda: b"x", "bytes is no JSON value"),
     "a-key-that-is-no-text": (lambda: {(1, 2): 3}, "keys must be str"),
+    "nanoseconds": (lambda: np.datetime64(1, "ns"), "numpy's datetime64[ns] is no JSON value"),
+    "days": (lambda: [np.array([1], "m8[D]")], "numpy's timedelta64[D] is no JSON value"),
+    "a-long-complex-number": (lambda: np.clongdouble(1), "is no JSON value"),
     "circular": (circular, "Circular reference"),
-    "very-deep": (deep, "while encoding a JSON object"),
+    "very-deep": (deep, "it is nested too deep"),
 }
 
 

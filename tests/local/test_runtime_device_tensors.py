@@ -106,7 +106,7 @@ def test_other_kinds_of_models_stay_on_the_cpu(tmp_path: Path, text: str, words:
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("on_device = True", "on_device = 1", "`on_device` is a int, but it must be a bool"),
+        ("on_device = True", "on_device = 1", "`on_device` is an int, but it must be a bool"),
         ("on_device = True", "cuda_graph = True", "`cuda_graph` is True, so `on_device` must be"),
     ],
 )

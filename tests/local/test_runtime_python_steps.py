@@ -143,7 +143,7 @@ BAD = {
     ),
     "step-is-no-function": (
         "def begin(x): return x\nstep = 3\n",
-        r"`step` is a int, but it must be a function",
+        r"`step` is an int, but it must be a function",
     ),
     "step-yields": (
         "def begin(x): return x\ndef step(states): yield states\n",
@@ -207,7 +207,7 @@ BAD = {
     ),
     "end-is-no-function": (
         "def begin(x): return x\ndef step(states): pass\nend = None\n",
-        r"`end` is a NoneType, but it must be a function",
+        r"`end` is None, but it must be a function",
     ),
     "repeatable-is-no-bool": (
         "def begin(x): return x\ndef step(states): pass\nrepeatable = 'yes'\n",

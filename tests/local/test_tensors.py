@@ -290,8 +290,8 @@ Y8, TEXTS = Tensor("y", "INT8", [2]), Tensor("y", "BYTES", [2])
 FAULTS = {
     "numbers-beyond": (Y8, [[1, 127], [128, 1]], "holds numbers beyond the declared INT8"),
     "numbers-below": (Y8, [[1, 2], [-129, 1]], "holds numbers beyond the declared INT8"),
-    "numbers-for-texts": (TEXTS, [["a", b"b"], [1, "c"]], "holds a int, declared is BYTES"),
-    "nothing-for-a-text": (TEXTS, [["a", "b"], [None, ""]], "holds a NoneType, declared is"),
+    "numbers-for-texts": (TEXTS, [["a", b"b"], [1, "c"]], "holds an int, declared is BYTES"),
+    "nothing-for-a-text": (TEXTS, [["a", "b"], [None, ""]], "holds None, declared is"),
     "a-list-for-a-text": (TEXTS, [["a", "b"], [[], "c"]], "holds a list, declared is BYTES"),
     "half-a-pair": (TEXTS, [["a", "b"], ["\ud800", "c"]], "holds half of a surrogate pair"),
     "masked": (

@@ -338,7 +338,7 @@ def test_a_timeout_that_is_none_is_refused(client: Client, timeout_s: float) -> 
         ({"model": ["same"]}, "model is a list, not the name of a model, a str"),
         ({"model": None}, "model is None, not the name of a model, a str"),
         ({"timeout_s": "x"}, "timeout_s is a str, not a number of seconds above 0"),
-        ({"priority": 1}, "priority is a int, not interactive, normal or bulk"),
+        ({"priority": 1}, "priority is an int, not interactive, normal or bulk"),
     ],
 )
 def test_an_argument_of_another_kind_is_named_and_sends_nothing(
@@ -362,7 +362,7 @@ def test_an_argument_of_another_kind_is_named_and_sends_nothing(
     ("wrong", "words"),
     [
         ({"engine": 5.5}, "engine is a float, not an engine's name"),
-        ({"segment": 5}, "segment is a int, not the name of shared memory"),
+        ({"segment": 5}, "segment is an int, not the name of shared memory"),
         ({"spin_us": "150"}, "spin_us is a str, not a number of microseconds"),
         ({"priority": []}, "priority is a list, not interactive, normal or bulk"),
     ],

@@ -229,7 +229,7 @@ GOOD: dict[str, Any] = {"a": np.zeros((1, 2), np.float32), "s": np.array(["x"])}
         (GOOD | {"s": np.array(["\ud800"])}, "half of a surrogate pair"),
         (GOOD | {"b": GOOD["a"]}, r'inputs\[2\] is "b", but model "m" takes "a", "s"'),
         ({"a": GOOD["a"]}, 'the request lacks input "s"'),
-        (GOOD["a"], 'the inputs are a ndarray, but model "m" takes "a", "s", which are given as'),
+        (GOOD["a"], 'the inputs are an ndarray, but model "m" takes "a", "s", which are given as'),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused_in_words(inputs: Any, words: str) -> None:

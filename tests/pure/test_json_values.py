@@ -35,7 +35,7 @@ def test_decoded_values_equal_the_encoded_ones_in_parts_under_the_cap(instances:
         ([], "no instances in the request"),
         ({"a": 1}, "the inputs are a dict, but model 'm' declares none"),
         ("abc", "the inputs are a str"),
-        ([float("nan")], "cannot be written as JSON"),
+        ([float("nan")], "cannot be written as JSON: it holds NaN or Infinity"),
         ([{1, 2}], "cannot be written as JSON: Object of type set"),
     ],
 )

@@ -167,7 +167,7 @@ def test_a_time_limit_that_is_none_is_refused(timeout_s: float) -> None:
 @pytest.mark.parametrize(
     ("model", "timeout_s", "words"),
     [
-        (5, None, "model is a int, not the name of a model, a str"),
+        (5, None, "model is an int, not the name of a model, a str"),
         (["m"], None, "model is a list, not the name of a model, a str"),
         ("m", "1", "timeout_s is a str, not a number of seconds above 0"),
     ],
