@@ -56,7 +56,10 @@ LANE_NAMES: Final = {
     ),
     LaneCounter.HANDED_OVER: ("lane_handed_over", "Connections that left the fast lane."),
     LaneCounter.CORRUPT_RINGS: ("lane_corrupt_rings", "Rings found corrupt by the frontend."),
-    LaneCounter.CANCELLED: ("lane_cancelled", "Requests given up before their answer."),
+    LaneCounter.CANCELLED: (
+        "lane_cancelled",
+        "Requests given up before their answer; texts that ringbatch ends at a stop count too.",
+    ),
     LaneCounter.HOLDERS: ("lane_holders", "Processes that have held the lane."),
     LaneCounter.TLS_FAILED: ("lane_tls_failed", "Failed TLS handshakes with clients."),
     LaneCounter.REFUSED_AT_SHARE: (

@@ -129,7 +129,9 @@ def test_tritons_client_loads_versions_asks_for_them_and_unloads_them(
         with pytest.raises(InferenceServerException, match="no version"):
             client.infer("t", [x], model_version="3")
         (site.folder / "typed1.py").write_text("import nothing_there")
-        with pytest.raises(InferenceServerException, match=r'failed to load "t": typed1.py: .*nothing_there'):
+        with pytest.raises(
+            InferenceServerException, match=r'failed to load "t": typed1.py: .*nothing_there'
+        ):
             client.load_model("t")
         (site.folder / "typed1.py").write_text(TYPED.format(number=1))
         with pytest.raises(InferenceServerException, match="is not accepted"):
