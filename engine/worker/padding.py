@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from ringbatch.engine.ipc.shaping import Dimensions, Lengths, Unfit
 from ringbatch.engine.models.model import Model
 from ringbatch.engine.worker.finite_outputs import only_finite
+from ringbatch.engine.worker.joined_parts import joined_outputs
 from ringbatch.engine.worker.outputs import Outputs, WrongResult, array_dtype
-from ringbatch.engine.worker.ragged import Ragged
+from ringbatch.engine.worker.ragged import Column, Ragged
 from ringbatch.engine.worker.samples import open_dimensions
 from ringbatch.engine.worker.tensor_codec import TensorCodec
 from ringbatch.engine.worker.tensors import Unlike
@@ -102,6 +103,12 @@ def _value(tensor: Tensor, wanted: float | None) -> Any:
     )
 
 
+class _WithoutPadding(Outputs):
+    """Outputs whose rows have their own sizes already."""
+
+    __slots__ = ()
+
+
 class PaddedCodec(TensorCodec):
     """Batches of a model whose open dimensions are padded.
 
@@ -126,6 +133,8 @@ class PaddedCodec(TensorCodec):
         """Open dimensions of that batch's requests, by their references."""
         self._synthetic: Sequence[Dimensions] = ()
         """Open dimensions of the latest made-up rows."""
+        self._by_row: list[Dimensions] = []
+        """Open dimensions of each row of the batch that was read or made up last."""
 
     def read(self, requests: list[Request]) -> tuple[list[Request], list[Request], Any]:
         """See `Codec.read`."""
@@ -140,6 +149,7 @@ class PaddedCodec(TensorCodec):
     def _arguments(self, rows: list[list[Array]]) -> tuple[list[Dimensions], list[Array]]:
         """Return the open dimensions of each of several arrays for each input, and all padded."""
         own = [open_dimensions(self._inputs, arrays) for arrays in rows]
+        self._by_row = [size for size, arrays in zip(own, rows, strict=True) for _ in arrays[0]]
         goals = {self._lengths.goal(dimensions) for dimensions in own}
         if len(goals) > 1:
             raise Unlike("the requests are not padded to the same sizes")
@@ -166,6 +176,8 @@ class PaddedCodec(TensorCodec):
     def first_invalid(self, results: Any) -> WrongResult | None:
         """See `Codec.first_invalid`. What comes of padding is nobody's."""
         outputs: Outputs = results
+        if isinstance(outputs, _WithoutPadding):
+            return super().first_invalid(outputs)
         for fault in outputs.faults:
             for row, own in enumerate(self._synthetic):
                 elements = fault.elements[row : row + 1]
@@ -176,6 +188,8 @@ class PaddedCodec(TensorCodec):
     def per_row_results(self, results: Any, rows: int) -> list[list[Any]]:
         """See `Codec.per_row_results`."""
         outputs: Outputs = results
+        if isinstance(outputs, _WithoutPadding):
+            return super().per_row_results(outputs, rows)
         return [
             [
                 copy(_cut(array[row : row + 1], self._lengths.sizes(index, own))[0])
@@ -202,9 +216,39 @@ class PaddedCodec(TensorCodec):
                     )
         return only_finite(outputs, self._outputs) if self._finite else outputs
 
+    def joined(self, parts: Sequence[Any]) -> Any:
+        """See `Codec.joined`. Each part loses its padding before."""
+        found = joined_outputs([self._without_padding(part) for part in parts], self._outputs)
+        return _WithoutPadding(found.arrays, found.faults)
+
+    def _without_padding(self, outputs: Outputs) -> Outputs:
+        """Return outputs of the latest batch, each row cut to its own size."""
+        faults = []
+        for fault in outputs.faults:
+            rows = self._cut_rows(fault.elements, fault.output)
+            faults.append(fault._replace(elements=np.array([row.any() for row in rows])))
+        columns: list[Column] = []
+        for index, array in enumerate(outputs.arrays):
+            if isinstance(array, Ragged):
+                # It has lengths of its own, which no input's padding changes.
+                columns.append(array)
+                continue
+            rows = self._cut_rows(array, index)
+            alike = all(row.shape == rows[0].shape for row in rows)
+            columns.append(np.stack(rows) if alike else Ragged(rows))
+        return Outputs(columns, faults)
+
+    def _cut_rows(self, array: Array, output: int) -> list[Array]:
+        return [
+            _cut(array[row : row + 1], self._lengths.sizes(output, own))[0]
+            for row, own in enumerate(self._by_row)
+        ]
+
     def write(self, results: Any, requests: list[Request]) -> Sequence[int | WrongResult]:
         """See `Codec.write`."""
         outputs: Outputs = results
+        if isinstance(outputs, _WithoutPadding):
+            return super().write(outputs, requests)
         sizes: list[int | WrongResult] = []
         for request, own in self._own_parts(outputs, requests):
             sizes += self._scatterer.scatter(own, [request])
@@ -272,5 +316,7 @@ def _cut(array: Array, sizes: Sequence[tuple[int, int]]) -> Array:
         return array
     cut = [slice(None)] * array.ndim
     for axis, size in sizes:
-        cut[axis] = slice(size)
+        # A fault of parts that are joined has one element for a row, and nothing to be cut.
+        if axis < array.ndim:
+            cut[axis] = slice(size)
     return array[tuple(cut)]

@@ -93,16 +93,21 @@ class MadeUp:
     def __init__(self, spec: ModelSpec, length: int) -> None:
         self._inputs = spec.inputs
         self._edges = spec.length_buckets
-        self._padded = spec.pad_variable_length
+        self._lengths = None
+        if spec.pad_variable_length:
+            self._lengths = Lengths(spec.inputs, spec.outputs, spec.length_buckets)
         any_open = any(ANY in tensor.shape for tensor in spec.inputs)
         self.lengths = (list(spec.length_buckets) or [length]) if any_open else [0]
 
     def rows(self, count: int, length: int) -> Any:
         """See `Values.rows`."""
-        if not self._padded:
+        if self._lengths is None:
             return made_up(self._inputs, count, length)
         below = max((edge for edge in self._edges if edge < length), default=0)
-        return [made_up(self._inputs, 1, size) for size in spread(below, length, count)]
+        rows = [made_up(self._inputs, 1, size) for size in spread(below, length, count)]
+        goals = {self._lengths.goal(open_dimensions(self._inputs, row)) for row in rows}
+        # An empty default is shorter than the other inputs, so that only equal rows share a batch.
+        return rows if len(goals) == 1 else [rows[0]] * count
 
 
 class Samples:

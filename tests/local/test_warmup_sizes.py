@@ -122,3 +122,14 @@ def test_every_datatype_can_be_made_up_as_in_a_request(datatype: str) -> None:
     tensor = Tensor("x", datatype, [2])
     harness = Harness(spec(0, [tensor], [tensor]), lambda x: x)
     assert len(harness.warm()) == 6
+
+
+def test_rows_that_would_share_no_batch_are_made_up_alike() -> None:
+    """An optional input that is empty by default is shorter than the one beside it."""
+    words = Tensor("words", "BYTES", [-1], default=[])
+    tags = Tensor("tags", "INT64", [-1])
+    model = replace(spec(0, [IDS, words], [tags]), pad_variable_length=True)
+    rows = MadeUp(model, 16).rows(3, 16)
+    assert [[array.shape for array in row] for row in rows] == [[(1, 16), (1, 0)]] * 3
+    alone = replace(spec(0, [IDS], [tags]), pad_variable_length=True)
+    assert [row[0].shape for row in MadeUp(alone, 16).rows(3, 16)] == [(1, 16), (1, 9), (1, 1)]
