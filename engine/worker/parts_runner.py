@@ -6,10 +6,12 @@ of which no part is out run again, as in any batch. The others fail: their clien
 read.
 """
 
+import logging
 from collections.abc import Callable, Generator
 from contextlib import closing
 from typing import Any, Final
 
+from ringbatch.engine.models.model import InvalidInput, error_text
 from ringbatch.engine.worker.outputs import WrongResult
 from ringbatch.engine.worker.part_stream import NotTaken, PartStream, TooLarge
 from ringbatch.engine.worker.runner import Runner
@@ -17,6 +19,8 @@ from ringbatch.engine.worker.runner_setup import RunnerSetup
 from ringbatch.shm.engine_slots import BatchMark, Request
 from ringbatch.shm.slot import Status
 from ringbatch.shm.uniform_batch import UniformBatch
+
+logger = logging.getLogger("ringbatch.worker")
 
 PATIENCE_NS: Final = 1_000_000_000
 """Time that a worker waits, behind its last part, for frontends that do not take theirs."""
@@ -82,9 +86,23 @@ class PartsRunner(Runner):
         """Fail the requests of which a part is out; return the others that have no answer."""
         begun = [s.request for s in self._streams.values() if s.part_is_out]
         if begun:
-            self._failed(error, begun, mark)
+            self._failed(self._of_one(error, mark) if len(readable) > 1 else error, begun, mark)
         is_open = self._slots.is_open
         return [request for request in readable if is_open(request.ref)]
+
+    def _of_one(self, error: BaseException, mark: BatchMark) -> BaseException:
+        """Return an error of one of several requests as all of them may see it.
+
+        Nobody knows which request `InvalidInput` is about, and its text may hold what that one's
+        client has sent. So only the log has the text.
+        """
+        if not isinstance(error, InvalidInput):
+            return error
+        text = error_text(error)
+        logger.error(
+            "model %s refused one of several requests: %s; %s", self._name, text, self._batch(mark)
+        )
+        return WrongResult("it refused one of several requests behind parts of them; send it again")
 
     def _parts(self, arguments: Any, rows: list[int]) -> Generator[Any, None, None]:
         """Yield the checked results of each yield of the model."""

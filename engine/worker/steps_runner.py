@@ -327,7 +327,7 @@ class StepsRunner(PartsRunner):
                 if resumes:
                     self._fail_row(row, Status.CUT_OFF, "")
                 else:
-                    self._blame(row, error)
+                    self._blame(row, self._of_one(error, row.batch.mark))
             else:
                 again.append((row, row.steps + 1))
                 row.parts.clear()

@@ -335,8 +335,27 @@ def test_one_that_raises_behind_a_part_takes_no_other_with_it() -> None:
     harness = PartsHarness(predict)
     bad = harness.send_json('["bad"]', in_parts=True)
     refused, answered = harness.run(bad, harness.send_json('["good"]'))
-    assert refused.answer.status is Status.INVALID
+    assert refused.answer.status is Status.MODEL_FAILED
     assert harness.value(answered) == ["good"]
+
+
+def test_the_fault_of_one_input_is_no_word_for_the_others() -> None:
+    def predict(instances: list[str]) -> Iterator[list[str]]:
+        yield instances
+        if "secret" in instances:
+            raise InvalidInput("secret is not accepted")
+
+    harness = PartsHarness(predict)
+    refs = [harness.send_json(f'["{text}"]', in_parts=True) for text in ("secret", "good")]
+    for reply, ref in zip(harness.run(*refs), refs, strict=True):
+        assert len(harness.parts(ref)) == 1
+        assert reply.answer.status is Status.MODEL_FAILED
+    memory = bytes(harness.engine_slots.memory)
+    assert b"not accepted" not in memory
+    assert memory.count(b"it refused one of several requests behind parts of them") == 2
+    (alone,) = harness.run(harness.send_json('["secret"]', in_parts=True))
+    assert alone.answer.status is Status.INVALID
+    assert b"secret is not accepted" in bytes(harness.engine_slots.memory)
 
 
 def test_a_part_that_only_an_empty_ring_would_take_needs_more_memory() -> None:

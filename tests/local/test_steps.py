@@ -9,6 +9,7 @@ from steps_harness import StepsHarness, in_steps
 
 from ringbatch.engine.collector import takeover
 from ringbatch.engine.ipc.messages import read_tasks
+from ringbatch.engine.models.model import InvalidInput
 from ringbatch.frontend.metrics.exposition import EngineMetrics
 from ringbatch.shm.descriptors import SlotWords
 from ringbatch.shm.joined import JoinedRows
@@ -164,6 +165,22 @@ def test_a_row_with_a_part_out_fails_with_the_step() -> None:
     assert harness.seen[early] == [0, 1]
     assert harness.status(guilty) is Status.MODEL_FAILED
     assert harness.seen[late] == [0, 1]
+
+
+def test_the_fault_of_one_row_is_no_word_for_another() -> None:
+    harness = StepsHarness()
+    early = harness.send(5)
+    harness.step(2)
+    harness.send(3)
+
+    def refuse() -> None:
+        if len(harness.model.steps[-1]) > 1:
+            raise InvalidInput("3 is a secret")
+
+    harness.model.on_step = refuse
+    harness.finish()
+    assert harness.status(early) is Status.MODEL_FAILED
+    assert b"secret" not in bytes(harness.segment.memory)
 
 
 def test_a_row_with_a_part_out_is_cut_off_by_the_step_if_it_can_be_resumed() -> None:
