@@ -93,8 +93,18 @@ def sources() -> list[Path]:
 
 
 @functools.cache
+def _modules_by_path() -> dict[Path, Module]:
+    return {path: Module.parse(module_name(path), path.read_text()) for path in sources()}
+
+
 def modules() -> tuple[Module, ...]:
-    return tuple([Module.parse(module_name(path), path.read_text()) for path in sources()])
+    return tuple(_modules_by_path().values())
+
+
+def tree_of(path: Path) -> ast.Module:
+    """Return a file's syntax tree; those of the packages are parsed once."""
+    module = _modules_by_path().get(path)
+    return ast.parse(path.read_text()) if module is None else module.tree
 
 
 def assert_holds(rule: Rule) -> None:

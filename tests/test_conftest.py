@@ -121,6 +121,7 @@ def run_pytest(
     )
 
 
+@exhaustive
 def test_a_run_in_the_background_lets_programs_have_signals(tmp_path: Path) -> None:
     numbers = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
     before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
@@ -158,6 +159,7 @@ def test_a_run_that_cleans_up_passes(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stdout
 
 
+@exhaustive
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 def test_another_users_objects_are_no_leftover(tmp_path: Path) -> None:
     name = f"ringbatch-selftest-{secrets.token_hex(4)}"
@@ -217,7 +219,7 @@ def test_a_living_engine_of_another_run_is_no_leftover(tmp_path: Path) -> None:
             (("--exhaustive",), "first second both"),
             (("--exhaustive", "-m", "exhaustive"), "second both"),
         ],
-        2,
+        1,
     ),
 )
 def test_the_second_tier_is_chosen_by_one_option(
@@ -229,6 +231,7 @@ def test_the_second_tier_is_chosen_by_one_option(
     assert f"ran both {100 if arguments else 15}" in run.stdout
 
 
+@exhaustive
 def test_the_header_says_which_ringbatch_is_tested(tmp_path: Path) -> None:
     run = run_pytest(tmp_path, "def test_nothing(): pass")
     folder = Path(str(engine.__file__)).resolve().parents[1]
@@ -345,6 +348,7 @@ def test_the_results_of_tests_are_reported(tmp_path: Path, processes: list[str])
         assert words in run.stdout
 
 
+@exhaustive
 def test_each_process_begins_to_read_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

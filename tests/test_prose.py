@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from prose_rules import MOST_WORDS, docstring_faults, document_faults, name_faults
-from sources import ROOT, module_name, modules, own_files, room_of, sources
+from sources import ROOT, module_name, modules, own_files, room_of, sources, tree_of
 
 PROGRAMS = [
     *(ROOT / name for name in ("bench", "docs", "setup.py")),
@@ -39,7 +39,7 @@ def test_docstrings_keep_the_rules(room: str) -> None:
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.name)
 def test_docstrings_of_programs_keep_the_rules(path: Path) -> None:
     files = [path] if path.is_file() else own_files(path)
-    trees = {each: ast.parse(each.read_text()) for each in files}
+    trees = {each: tree_of(each) for each in files}
     assert trees
     faults = [
         f"{each.relative_to(ROOT)}:{line}: {fault}"
@@ -119,7 +119,7 @@ def test_names_have_their_nouns(folder: str) -> None:
     faults = [
         f"{path.relative_to(ROOT)}:{line}: {fault}"
         for path in files
-        for line, fault in name_faults(ast.parse(path.read_text()))
+        for line, fault in name_faults(tree_of(path))
     ]
     assert not faults, "\n".join(faults)
 

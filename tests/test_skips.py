@@ -13,7 +13,7 @@ import pytest
 import skips
 from skips import HOSTS, STEPS, Outcome, problems, read, where
 from sources import own_files
-from tiers import first_of
+from tiers import exhaustive, first_of
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 RUN: Final = (ROOT / ".ci" / "run").read_text()
@@ -102,6 +102,7 @@ def test_that_is_expected_to_fail(): assert False
 SKIPS_ALL: Final = 'import pytest\npytest.importorskip("there_is_none")\n'
 
 
+@exhaustive
 @pytest.mark.parametrize("processes", first_of(["0", "2"], 1))
 def test_a_run_writes_its_outcomes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: str

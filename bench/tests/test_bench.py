@@ -25,6 +25,7 @@ from peers import servers
 from peers.servers import BENCH, toml
 from report import rounds
 from report.record import Limit
+from tiers import exhaustive
 
 WRK = (
     "Running 1s test @ http://127.0.0.1:1\n"
@@ -472,6 +473,7 @@ def test_server_that_leaves_a_process_is_named_and_the_process_killed() -> None:
     wait_for_end(pid)
 
 
+@exhaustive
 def test_the_frontends_that_call_the_model_themselves_answer_right(tmp_path: Path) -> None:
     peer = servers.PEERS["in-place"]
     with Server(peer.command(tmp_path)) as server:

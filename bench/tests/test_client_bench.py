@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 from client import MODEL, WEIGHTS, Asked, WrongAnswers, expect, measure
 from peers.queue_worker import QueueWorker
+from tiers import exhaustive
 
 
+@exhaustive
 def test_the_model_behind_queues_answers_and_ends() -> None:
     with QueueWorker(MODEL, cap=4) as worker:
         asked = Asked(worker.infer, lambda instances: worker.infer_many(instances, window=10))

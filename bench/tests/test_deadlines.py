@@ -5,6 +5,7 @@ import pytest
 from deadlines import CAP, KINDS, LONG, Asked, Outcome, Runs
 from load.virtual_engine import SECOND_NS, VirtualEngine, VirtualModel
 from report.record import Report
+from tiers import exhaustive
 
 MILLISECOND_NS = SECOND_NS // 1000
 GOOD, REFUSED, LATE = 200, 503, 504
@@ -84,6 +85,7 @@ def test_a_batch_that_leaves_the_mean_is_late_more_often() -> None:
     assert late["mean"] > 2 * late["ringbatch"] > 0 == late["true"]
 
 
+@exhaustive
 def test_the_worst_case_is_held_to_its_limit() -> None:
     found = {
         (kind, limit, load, estimate): Outcome(0.9, 0.0, 0.0, 0.1)

@@ -25,6 +25,7 @@ from report.gpu_limits import (
     verdict_table,
     way_out_table,
 )
+from tiers import exhaustive
 
 SCRIPT = Path(__file__).resolve().parents[1] / "gpu.py"
 LOOP: Final = Bare((3, 2, 2), "float32", eager=100.0, pipelined=1000.0, lone_ms=1.0, bus=4000.0)
@@ -233,6 +234,7 @@ def test_results_come_to_places_of_their_own_in_all_ways_out(
     assert way_out_table({"a": replace(LOOP, **more)}) != ""
 
 
+@exhaustive
 def test_a_program_without_time_left_is_not_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,6 +70,7 @@ def test_counts_repeat_and_a_larger_count_is_found(tmp_path: Path) -> None:
     assert first["none"] < hundred
 
 
+@exhaustive
 @needs_valgrind
 def test_a_failing_program_is_reported_with_its_words(tmp_path: Path) -> None:
     with pytest.raises(CannotCount, match="No such file"):

@@ -7,6 +7,7 @@ import policies
 import pytest
 from load.virtual_engine import SECOND_NS, VirtualEngine, VirtualModel
 from policies import FULL_S, PATIENCE_S, Arrival, Outcome, Policy, Tally
+from tiers import exhaustive
 
 MILLISECOND_NS = SECOND_NS // 1000
 
@@ -66,6 +67,7 @@ def test_fair_shares_let_a_polite_client_pass_a_flood() -> None:
     assert waits_s[False] > 10 * FULL_S
 
 
+@exhaustive
 def test_a_bound_refuses_requests_that_clients_would_not_wait_for() -> None:
     arrivals = policies.at_load(4.0, random.Random(6), 6.0)
     bounded = policies.simulate(arrivals, policies.POLICIES["fair, bounded"], 6.0)

@@ -273,6 +273,7 @@ def test_trailers_that_become_headers_are_caught(caught: Caught) -> None:
     assert "h11 sees no such request" in words
 
 
+@exhaustive
 def test_trailers_that_are_kept_are_caught(caught: Caught) -> None:
     def keep(connection: FallbackProtocol, name: bytes, value: bytes) -> None:
         HttpToolsProtocol.on_header(connection, name, value)

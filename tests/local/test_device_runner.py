@@ -201,8 +201,8 @@ HOW: dict[str, dict[str, Any]] = {
     "gathered": {"straight": False},
     "graphs": {"graphs": True},
 }
-SOME = 800
-"""Orders of each life in the first tier."""
+SOME = 100
+"""Orders of each life in the first tier. Ten show each of the `BREAKS`."""
 
 
 @pytest.fixture(autouse=True)

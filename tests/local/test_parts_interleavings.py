@@ -92,6 +92,7 @@ def test_a_worker_sees_that_parts_are_wanted() -> None:
     assert explored.states > 50
 
 
+@exhaustive
 def test_a_dead_frontend_s_wish_for_parts_is_not_its_heir_s() -> None:
     explored = explore(asking(dies=True), private=is_private(published=False))
     print(explored)

@@ -11,6 +11,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
+from tiers import exhaustive
 
 from ringbatch.engine.config.settings import ServerConfig
 from ringbatch.engine.supervisor.listener import address, refuse_new_connections
@@ -106,6 +107,7 @@ sys.stdin.readline()
 """
 
 
+@exhaustive
 def test_of_several_that_start_at_once_beside_a_stale_file_one_listens(path: str) -> None:
     for _ in range(3):
         listen(path).close()

@@ -120,7 +120,6 @@ def taken() -> Iterator[int]:
     only(
         {name: name for name in CASES},
         "a port that is taken",
-        "CPUs of a worker",
     ),
 )
 def test_serve_and_check_refuse_the_same(folder: Path, taken: int, name: str) -> None:
@@ -147,6 +146,7 @@ def test_all_obstacles_are_reported_at_once(folder: Path, taken: int) -> None:
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 3), done.stderr
 
 
+@exhaustive
 def test_the_port_may_be_systemds_where_it_passes_the_sockets(folder: Path, taken: int) -> None:
     configure(folder, f"port = {taken}")
     assert run(folder, "check").returncode == 2
@@ -247,9 +247,7 @@ FAILING: Final = {
 }
 
 
-@pytest.mark.parametrize(
-    ("source", "keys", "words"), only(FAILING, "warm-up fails", "the process dies")
-)
+@pytest.mark.parametrize(("source", "keys", "words"), only(FAILING, "the process dies"))
 def test_an_unservable_model_is_reported_and_the_others_are_loaded(
     folder: Path, source: str, keys: str, words: str
 ) -> None:
@@ -263,6 +261,7 @@ def test_an_unservable_model_is_reported_and_the_others_are_loaded(
     assert "# m: " not in done.stdout
 
 
+@exhaustive
 def test_mismatched_steps_of_a_chain_are_reported_once_they_are_loaded(folder: Path) -> None:
     (folder / "other.py").write_text(GOOD.replace("[2]", "[3]"))
     configure(folder, model='[models.other]\npath = "other.py"\n[models.c]\nsteps = ["m", "other"]')
@@ -323,15 +322,15 @@ def test_a_model_whose_answers_depend_on_company_is_found(folder: Path) -> None:
     assert run(folder, "check", "--parity", "--tolerance", "100").returncode == 0
 
 
+@exhaustive
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ('{"instances": [[1, 2], [5, 6], [7, 9]]}', "# m: 3 samples alone and in batches of 2, 4"),
-        pytest.param(
+        (
             '[{"inputs": [{"name": "x", "shape": [2, 2], "data": [1, 2, 3, 4]}]},'
             ' {"inputs": [{"name": "x", "shape": [1, 2], "data": [[1, 2]]}]}]',
             "# m: 3 samples alone and in batches of 2, 4",
-            marks=exhaustive,
         ),
     ],
 )
@@ -342,17 +341,17 @@ def test_samples_come_from_a_file(folder: Path, text: str, words: str) -> None:
     assert (done.returncode, of(done, "m")[0]) == (0, words), done.stderr
 
 
+@exhaustive
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ('{"instances": [[1, 2, 3]]}', "has shape [3], declared is [2]"),
-        pytest.param(None, "samples.json: cannot be read: No such file", marks=exhaustive),
-        pytest.param("{", "samples.json: is not JSON", marks=exhaustive),
-        pytest.param('{"instances": []}', "at least one instance", marks=exhaustive),
-        pytest.param(
+        (None, "samples.json: cannot be read: No such file"),
+        ("{", "samples.json: is not JSON"),
+        ('{"instances": []}', "at least one instance"),
+        (
             '{"inputs": [{"name": "x", "shape": [2, 3], "data": [1, 2]}]}',
             "the data of input 'x' is not of the shape [2, 3]",
-            marks=exhaustive,
         ),
     ],
 )
@@ -365,11 +364,12 @@ def test_a_file_without_samples_is_reported(folder: Path, text: str | None, word
     assert words in done.stderr
 
 
+@exhaustive
 @pytest.mark.parametrize(
     ("keys", "found"),
     [
         ("length_buckets = [4, 8]", False),
-        pytest.param('length_buckets = [4, 8]\npadding_values = ["x=1"]', False, marks=exhaustive),
+        ('length_buckets = [4, 8]\npadding_values = ["x=1"]', False),
         ('padding_values = ["x=1"]', True),
     ],
 )
@@ -402,6 +402,7 @@ def test_rows_of_unequal_length_are_compared_as_they_are(folder: Path) -> None:
     ]
 
 
+@exhaustive
 def test_a_model_without_inputs_and_several_models_want_files_of_their_own(folder: Path) -> None:
     (folder / "beside.py").write_text("def predict(values):\n    return values\n")
     configure(folder, model='[models.u]\npath = "beside.py"')

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
-from tiers import first_of, only
+from tiers import exhaustive, first_of, only
 
 from ringbatch.shm.descriptors import SlotWords
 from ringbatch.shm.engine_slots import BatchMark, EngineSlots, Request
@@ -298,6 +298,7 @@ def test_a_request_that_the_engine_holds_already_is_not_submitted_into_a_second_
         assert lane.in_flight == 0
 
 
+@exhaustive
 def test_one_frontend_after_another_may_die(segment: Segment) -> None:
     engine = Engine(segment)
     for point in list(POINTS) * 2:

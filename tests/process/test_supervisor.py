@@ -82,7 +82,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize(("source", "words"), only(BAD, "load-raises", "dies-in-load"))
+@pytest.mark.parametrize(("source", "words"), only(BAD, "dies-in-load"))
 def test_a_bad_model_file_is_a_start_up_error_in_words_and_nothing_stays(
     launch: Start, tmp_model: WriteModel, source: str, words: str
 ) -> None:

@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from bench_results import RATE, outcome, point, result
+from tiers import first_of
 
 from ringbatch.bench.command.measurement import trial_of
 from ringbatch.bench.command.settings import Settings, rates_of
@@ -200,7 +201,7 @@ def test_the_knee_is_a_sentence(found: dict[str, Any], words: str) -> None:
     assert bool(sentence) is bool(found)
 
 
-@pytest.mark.parametrize("knee_per_s", [None, 100.0, 700.0, 1000.0, 3000.0])
+@pytest.mark.parametrize("knee_per_s", first_of([700.0, None, 100.0, 1000.0, 3000.0], 1))
 @pytest.mark.parametrize(
     "rows",
     [{}, *({500.0: a, 1000.0: b, 2000.0: c} for a in (5, 50) for b in (5, 50) for c in (5, 50))],

@@ -13,6 +13,7 @@ from fair_shares_ledger import Ledger
 from hypothesis import given
 from hypothesis import strategies as st
 from simulation.mutation import Mutant
+from tiers import only
 
 from ringbatch.engine.collector.fair_order import FairOrder
 from ringbatch.engine.collector.usage import AccountUsage, ClassUsage, Usage
@@ -243,7 +244,10 @@ def test_the_rule_has_the_properties(proof: Callable[[], None]) -> None:
     proof()
 
 
-@pytest.mark.parametrize(("wrong", "proof", "how"), CASES.values(), ids=CASES)
+@pytest.mark.parametrize(
+    ("wrong", "proof", "how"),
+    only(CASES, "nothing is charged", "no class is charged", "a batch ends before it is full"),
+)
 def test_a_wrong_rule_is_found_out(wrong: Mutant, proof: Callable[[], None], how: str) -> None:
     with wrong.applied(), pytest.raises(AssertionError, match=how):
         proof()

@@ -15,6 +15,7 @@ from serve.figures import figures
 from serve.grpc_stub import Held, Stub, grpc_port
 from serve.secure import KEY, OTHER_KEY, bearer, write_private
 from serve.server import Server, Start, configured
+from tiers import exhaustive
 
 from ringbatch.frontend import Client, LimitReached
 
@@ -182,6 +183,7 @@ def test_limits_of_keys_change_with_their_file(
     wait_until(lambda: asked(OTHER_KEY) == 429, "the other key to be limited")
 
 
+@exhaustive
 def test_limits_of_keys_need_fair_shares(tmp_path: Path) -> None:
     keys = write_private(tmp_path / "keys", f"{KEY} in_flight=1\n")
     own = tmp_path / "server"

@@ -13,6 +13,7 @@ from serve.client import WAYS, Connection, instances, predict_target, request
 from serve.grpc_stub import Stub, grpc_port
 from serve.secure import KEY, OTHER_KEY, bearer, write_private
 from serve.server import Server, Start
+from tiers import exhaustive
 
 from ringbatch.frontend import Client
 from ringbatch.shm.account import (
@@ -345,6 +346,7 @@ def test_without_a_key_no_class_is_above_the_highest(start: Start) -> None:
     slots.close()
 
 
+@exhaustive
 def test_without_fair_shares_all_are_nobody(start: Start) -> None:
     server = start(MODELS, fair_shares=False, grpc_port=0)
     slots = Slots(server)

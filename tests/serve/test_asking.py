@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from serve.client import Connection, Response, request
 from serve.server import COMMAND, Server, Start, configured
+from tiers import exhaustive
 from tritonclient import grpc as grpc_client
 
 from ringbatch.frontend import Client
@@ -191,6 +192,7 @@ def test_request_contexts_are_no_input_to_clients(server: Server) -> None:
     assert answer.json["predictions"] == [1]
 
 
+@exhaustive
 def test_headers_for_a_model_that_does_not_ask_are_refused(tmp_path: Path) -> None:
     arguments = configured(tmp_path, {"m": {"path": "counted.py", "headers": ["x-tenant"]}}, port=0)
     done = subprocess.run(

@@ -130,6 +130,7 @@ def test_the_page_has_a_row_for_each_gpu(
     assert server.stop() == 0
 
 
+@exhaustive
 def test_without_a_device_no_process_loads_nvml(
     start: Start, tmp_path: Path, played: Path, wait_until: WaitUntil
 ) -> None:

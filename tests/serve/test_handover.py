@@ -214,6 +214,7 @@ def test_the_old_engine_answers_its_requests(start: Start, replace: Replace, nam
     assert new.gone() is False
 
 
+@exhaustive
 def test_it_says_that_it_serves_once_the_old_one_takes_nothing(
     start: Start, replace: Replace, name: str, wait_until: WaitUntil
 ) -> None:

@@ -108,6 +108,7 @@ def test_every_line_of_every_process_is_json_where_that_is_wanted(
     assert all({"time", "level", "pid", "message"} <= line.keys() for line in lines)
 
 
+@exhaustive
 def test_gunicorn_writes_in_the_form_of_the_others(start: Start, wait_until: Any) -> None:
     server = start({"echo": {"path": "moody.py"}})
     killed = server.role("frontend 0")

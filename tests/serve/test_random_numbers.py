@@ -86,6 +86,7 @@ def files(tmp_path: Path) -> Files:
     return Files(tmp_path)
 
 
+@exhaustive
 def test_workers_differ_after_a_start_a_restart_and_a_reload(
     files: Files, start: Start, wait_until: WaitUntil
 ) -> None:

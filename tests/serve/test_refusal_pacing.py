@@ -57,6 +57,7 @@ def test_a_client_beyond_its_limit_is_refused_by_turns(start: Start) -> None:
     assert 0 < held < ASKS
 
 
+@exhaustive
 def test_a_stop_answers_the_clients_that_wait_for_their_turns(start: Start) -> None:
     server = rare(start)
     with ExitStack() as stack:

@@ -14,6 +14,7 @@ import pytest
 from serve.client import Connection, Response, fast
 from serve.server import COMMAND, Server, Start, configured
 from serve.steps_client import Stream, samples, v1_body
+from tiers import exhaustive
 
 V1: Final = "/v1/models/costing:predict"
 MOST: Final = 10
@@ -116,6 +117,7 @@ REFUSED: Final = {
 }
 
 
+@exhaustive
 @pytest.mark.parametrize(("settings", "words"), REFUSED.values(), ids=REFUSED)
 def test_limits_that_a_model_cannot_have_are_refused_in_words(
     settings: dict[str, Any], words: str, tmp_path: Path

@@ -223,12 +223,17 @@ def folder(tmp_path: Path) -> Path:
             "{here}/spoilt.onnx: onnxruntime cannot load it: InvalidProtobuf: ",
             marks=exhaustive,
         ),
-        (
+        pytest.param(
             "fixed.onnx",
             "{here}/fixed.onnx: input 'x' has a first dimension of 1, but --max-batch-size is 32; ",
+            marks=exhaustive,
         ),
         ("model.pkl", "{here}/model.pkl: a pickle or joblib file runs code while it is read; "),
-        ("model.h5", 'MODEL: found "model.h5", but it must be a file whose ending says '),
+        pytest.param(
+            "model.h5",
+            'MODEL: found "model.h5", but it must be a file whose ending says ',
+            marks=exhaustive,
+        ),
     ],
 )
 def test_a_start_that_fails_says_why_in_one_line(folder: Path, arguments: str, words: str) -> None:

@@ -162,9 +162,7 @@ START = {
 }
 
 
-@pytest.mark.parametrize(
-    ("keys", "words"), only(START, "no-such-input", "instances-that-it-refuses")
-)
+@pytest.mark.parametrize(("keys", "words"), only(START, "instances-that-it-refuses"))
 def test_an_impossible_configuration_ends_the_start_in_words(
     tmp_path: Path, keys: str, words: str
 ) -> None:

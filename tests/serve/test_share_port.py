@@ -125,6 +125,7 @@ def test_nobody_waits_for_an_engine_that_loads(
     wait_until(lambda: pair.ask() == 200 and answered(loading) > 0, "answers of the other")
 
 
+@exhaustive
 def test_an_engine_that_does_not_share_its_port_is_refused_in_words(pair: Pair) -> None:
     pair.start().wait_ready()
     alone = pair.start(share_port=False)

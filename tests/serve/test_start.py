@@ -140,11 +140,8 @@ def folder(tmp_path: Path) -> Path:
     only(
         {name: name for name in CASES},
         "no-model-file",
-        "syntax-error",
         "raises-when-warmed-up",
-        "unknown-key",
         "wrong-flag",
-        "an-address-of-nobody",
     ),
 )
 def test_a_start_that_fails_says_why_in_one_line_and_leaves_nothing(
@@ -206,6 +203,7 @@ def test_a_port_in_use_is_named(folder: Path) -> None:
     assert server.gone()
 
 
+@exhaustive
 def test_a_port_of_another_server_is_in_use(folder: Path, start: Callable[..., Server]) -> None:
     """The other server's sockets let its own frontends share the port."""
     other = start({"echo": {"path": "moody.py"}}, frontends=2)

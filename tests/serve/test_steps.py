@@ -43,6 +43,7 @@ from serve.steps_client import (
 )
 from serve.test_grpc_parts import Stream as GrpcStream
 from slices import shortened_ns, slice_ns
+from tiers import exhaustive
 
 from ringbatch.frontend import Client
 
@@ -373,6 +374,7 @@ def reload(server: Server) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+@exhaustive
 def test_a_handover_lets_rows_end_on_the_old_engine(start: Start, tmp_path: Path) -> None:
     name = f"steps-{os.getpid()}"
     old = start(MODELS, name=name)
@@ -450,6 +452,7 @@ def checked(tmp_path_factory: pytest.TempPathFactory) -> str:
     return done.stderr
 
 
+@exhaustive
 @pytest.mark.parametrize(("name", "words"), [(n, w) for n, (_, _, w) in REFUSED.items()])
 def test_settings_that_a_model_in_steps_cannot_follow_are_refused_in_words(
     name: str, words: str, checked: str

