@@ -293,7 +293,7 @@ def starts_python_away_from_the_folder(module: Module) -> Iterator[str]:
 
 def leaves_threads_and_tasks_to_background(module: Module) -> Iterator[str]:
     """A thread or task that ends by an error takes what it does away for good, and nobody sees it.
-    `ringbatch.shm.host.background` has the process end, or the next turn come."""
+    `background` and `background_tasks` have the process end, or the next turn come."""
     own = OWN_BACKGROUND.get(module.name, set())
     for call, called in calls(module):
         if called in STARTERS - own:

@@ -308,8 +308,9 @@ STARTERS = {
     "TaskGroup",
 }
 OWN_BACKGROUND = {
-    # The module for all others.
-    "ringbatch.shm.host.background": {"Thread", "run_in_executor", "create_task"},
+    # The modules for all others.
+    "ringbatch.shm.host.background": {"Thread"},
+    "ringbatch.shm.host.background_tasks": {"run_in_executor", "create_task"},
     # It cannot log, and guards its loop itself.
     "ringbatch.shm.host.log_handler": {"Thread"},
     # In a program's process. Another thread takes the place of one that fails.
@@ -329,7 +330,7 @@ OWN_BACKGROUND = {
     # Of a measurement, which waits for them.
     "ringbatch.bench.client.calls": {"Thread"},
 }
-"""Modules that start threads and tasks without `ringbatch.shm.host.background`, and which."""
+"""Modules that start threads and tasks without `background` and `background_tasks`, and which."""
 
 ORDERING = "ringbatch.shm.memory_order"
 """Module of fences, which return nothing and change no value; pure modules may import it."""

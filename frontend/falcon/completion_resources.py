@@ -31,7 +31,7 @@ from ringbatch.frontend.request.service import Service
 from ringbatch.frontend.texts import openai
 from ringbatch.frontend.texts.openai import only
 from ringbatch.shm.errors import InvalidRequest, RequestError
-from ringbatch.shm.host.background import in_thread
+from ringbatch.shm.host.background_tasks import in_thread
 from ringbatch.shm.model_spec import dumps
 from ringbatch.shm.tallies import Protocol
 from ringbatch.shm.texts import MAX_TOKENS, SEED

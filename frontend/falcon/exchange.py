@@ -42,7 +42,7 @@ from ringbatch.frontend.request.outcomes import RequestOutcome
 from ringbatch.frontend.request.parts_task import InParts
 from ringbatch.frontend.security.accounts import Accounts
 from ringbatch.shm.errors import InvalidRequest, RequestTooLarge
-from ringbatch.shm.host.background import in_thread
+from ringbatch.shm.host.background_tasks import in_thread
 
 Start = Callable[[Body, Reply, int, InParts[Answer] | None], RequestHandle | None]
 """Takes a body, an account word and the place for parts, if the client wants some. It sends the

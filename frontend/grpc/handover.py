@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from ringbatch.shm.host.background import in_thread
+from ringbatch.shm.host.background_tasks import in_thread
 from ringbatch.shm.host.socket_filters import ADD, LOAD_WORD, MODULO, RETURN_RESULT, Step, attach
 from ringbatch.shm.host.tcp_states import HALF_OPEN, LISTEN, tcp_states
 

@@ -13,7 +13,7 @@ from typing import Final
 from ringbatch.frontend.codec.grpc_codes import RESOURCE_EXHAUSTED
 from ringbatch.frontend.grpc.call_context import CallEnded
 from ringbatch.frontend.grpc.status import GrpcStatus
-from ringbatch.shm.host.background import essential_task
+from ringbatch.shm.host.background_tasks import essential_task
 
 MOST: Final = 4096
 """The most watches of the process."""

@@ -43,7 +43,7 @@ from ringbatch.frontend.v2.regions import SharedMemory
 from ringbatch.shm.account import CLASS_NAMES, PriorityClass
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.errors import StartupError
-from ringbatch.shm.host.background import essential_task
+from ringbatch.shm.host.background_tasks import essential_task
 from ringbatch.shm.host.credentials import Credentials
 from ringbatch.shm.host.descriptors import connections_allowed
 from ringbatch.shm.host.messages import Failed, Ready

@@ -33,7 +33,7 @@ from ringbatch.frontend.http.response_heads import LENGTHS, write_whole
 from ringbatch.frontend.request.arrival import LARGE_BYTES
 from ringbatch.frontend.request.calls import Body, Upload
 from ringbatch.shm.errors import Overloaded
-from ringbatch.shm.host.background import in_thread
+from ringbatch.shm.host.background_tasks import in_thread
 from ringbatch.shm.tallies import CLIENT_GONE, Protocol
 
 _HEAD: Final = State.HEAD

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable, Coroutine
 from typing import Final
 
-from ringbatch.shm.host.background import short_task
+from ringbatch.shm.host.background_tasks import short_task
 
 _PAUSE_S: Final = 1.0
 """Seconds without a free descriptor, before it tries again."""

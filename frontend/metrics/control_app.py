@@ -21,7 +21,7 @@ from ringbatch.frontend.page.subscribers import Subscribers
 from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.frontend.security.handshakes import FailedHandshakes
 from ringbatch.shm.descriptors import ModelWords
-from ringbatch.shm.host.background import in_thread
+from ringbatch.shm.host.background_tasks import in_thread
 from ringbatch.shm.model_readiness import unready_reason
 from ringbatch.shm.model_spec import FIRST_VERSION, SERVING, ModelSpec
 from ringbatch.shm.segment import Segment

@@ -39,7 +39,7 @@ from ringbatch.frontend.payloads.log import PayloadLog, payload_log
 from ringbatch.frontend.security.credential_flags import add_flags, given_credentials
 from ringbatch.frontend.security.credentials import Security
 from ringbatch.shm.errors import StartupError
-from ringbatch.shm.host.background import essential_task
+from ringbatch.shm.host.background_tasks import essential_task
 from ringbatch.shm.host.distribution import installed_version
 from ringbatch.shm.host.messages import Failed, Ready
 from ringbatch.shm.host.process import (

@@ -1,17 +1,17 @@
-"""Background threads and tasks of ringbatch's processes. None ends by an error that nobody sees.
+"""Background threads of ringbatch's processes. None ends by an error that nobody sees.
 
-A thread or task that its process cannot do without ends the process, whose supervisor starts
-another. One that does the same thing again and again goes on with its next turn. The system may
-have no thread for a moment: work that can wait is then tried again, or is done without a thread.
+A thread that its process cannot do without ends the process, whose supervisor starts another. One
+that does the same thing again and again goes on with its next turn. The system may have no thread
+for a moment: work that can wait is then tried again. `background_tasks.py` has the tasks of event
+loops.
 """
 
-import asyncio
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Coroutine
-from typing import Final, NoReturn, TypeVar
+from collections.abc import Callable
+from typing import Final, NoReturn
 
 from ringbatch.shm.errors import StartupError
 
@@ -19,8 +19,6 @@ logger = logging.getLogger("ringbatch.process")
 
 AFTER_ERROR_S: Final = 1.0
 """The pause of a repeating thread after a turn that has failed."""
-
-T = TypeVar("T")
 
 
 def essential_thread(name: str, work: Callable[[], None]) -> threading.Thread:
@@ -79,31 +77,6 @@ def delayed(name: str, delay_s: float, work: Callable[[], None]) -> Callable[[],
     return called_off.set
 
 
-def essential_task(name: str, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-    """Start a task of the running loop; an error in it ends the process."""
-    task = asyncio.get_running_loop().create_task(work, name=name)
-    task.add_done_callback(_end_if_failed)
-    return task
-
-
-def short_task(name: str, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-    """Start a task of the running loop for work that ends; an error in it is logged."""
-    task = asyncio.get_running_loop().create_task(work, name=name)
-    task.add_done_callback(_log_if_failed)
-    return task
-
-
-def in_thread(work: Callable[[], T]) -> asyncio.Future[T]:
-    """Do work in a thread of the running loop's, or at once if the system has no thread now."""
-    loop = asyncio.get_running_loop()
-    try:
-        return loop.run_in_executor(None, work)
-    except RuntimeError:
-        done: asyncio.Future[T] = loop.create_future()
-        done.set_result(work())
-        return done
-
-
 def _thread(name: str, work: Callable[[], None]) -> threading.Thread:
     return threading.Thread(target=work, name=name, daemon=True)
 
@@ -122,7 +95,7 @@ def _run_or_end(name: str, work: Callable[[], None]) -> None:
     try:
         work()
     except BaseException as error:
-        _end_process(name, error)
+        end_process(name, error)
 
 
 def _run_once(name: str, work: Callable[[], None]) -> None:
@@ -147,17 +120,8 @@ def _repeat(name: str, turn: Callable[[], bool], sleep: Callable[[float], object
             sleep(AFTER_ERROR_S)
 
 
-def _log_if_failed(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        logger.error("%s failed", task.get_name(), exc_info=error)
-
-
-def _end_if_failed(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        _end_process(task.get_name(), error)
-
-
-def _end_process(name: str, error: BaseException) -> NoReturn:
+def end_process(name: str, error: BaseException) -> NoReturn:
+    """End this process at once, and log the error of its thread or task."""
     try:
         logger.critical("%s failed, which ends this process", name, exc_info=error)
     finally:

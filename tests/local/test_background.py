@@ -13,7 +13,7 @@ import pytest
 from ringbatch.frontend.codec.limit_messages import no_thread_now
 from ringbatch.frontend.request.thread_queue import ThreadQueue
 from ringbatch.shm.errors import Overloaded, StartupError
-from ringbatch.shm.host import background
+from ringbatch.shm.host import background, background_tasks
 
 ESSENTIAL = {
     "thread": "background.essential_thread('the bell', fails)\ntime.sleep(60)",
@@ -22,14 +22,14 @@ ESSENTIAL = {
 async def work():
     fails()
 async def serve():
-    task = background.essential_task('the bell', work())
+    task = background_tasks.essential_task('the bell', work())
     await asyncio.sleep(60)
 asyncio.run(serve())
 """,
 }
 HEAD = """
 import asyncio, sys, time
-from ringbatch.shm.host import background
+from ringbatch.shm.host import background, background_tasks
 from ringbatch.shm.host.process import log_to_stderr
 log_to_stderr("test", "warning")
 def fails():
@@ -106,7 +106,7 @@ def test_a_short_task_that_fails_says_so(caplog: pytest.LogCaptureFixture) -> No
         raise ValueError("out of tune")
 
     async def serve() -> None:
-        await asyncio.wait([background.short_task("a tune", work())])
+        await asyncio.wait([background_tasks.short_task("a tune", work())])
 
     asyncio.run(serve())
     assert [(record.name, record.getMessage()) for record in caplog.records] == [
@@ -144,9 +144,9 @@ def test_without_a_thread_short_work_is_left_to_the_caller(
 
 def test_without_a_thread_work_is_done_at_once(no_threads: Callable[[], None]) -> None:
     async def main() -> None:
-        assert await background.in_thread(threading.get_ident) == threading.get_ident()
+        assert await background_tasks.in_thread(threading.get_ident) == threading.get_ident()
         no_threads()
-        assert await background.in_thread(threading.get_ident) != threading.get_ident()
+        assert await background_tasks.in_thread(threading.get_ident) != threading.get_ident()
 
     asyncio.run(main())
 

@@ -93,6 +93,16 @@ def test_names_of_the_frontend_are_those_that_its_types_say() -> None:
     assert [name for name, value in said if getattr(frontend, name) is not value] == []
 
 
+def test_neither_the_supervisor_nor_the_fork_server_imports_an_event_loop(tmp_path: Path) -> None:
+    """The import of asyncio takes 20 ms of each start."""
+    code = (
+        "import importlib, sys; from ringbatch.engine.supervisor import launching, run; "
+        "[importlib.import_module(name) for name in launching.PRELOADED]; "
+        "print('asyncio' in sys.modules)"
+    )
+    assert python(code, tmp_path) == "False"
+
+
 def test_a_frontend_does_not_import_the_client_that_only_programs_need(tmp_path: Path) -> None:
     code = (
         "import sys, ringbatch.frontend.grpc.server; "
