@@ -22,6 +22,8 @@ from ringbatch.shm.segment import Segment
 
 START_LIMIT_S: Final = 120.0
 """Time for the start of a process that runs no user code."""
+_FIRST_NOTE_NS: Final = 10_000_000_000
+"""Time after which a step with a limit is logged as slow, again each time that it has doubled."""
 RESTART_LIMIT_S: Final = 15.0
 """Time for a restart: its files are in the page cache, and other processes wait for it."""
 
@@ -37,6 +39,11 @@ class Limit:
 
     s: float = START_LIMIT_S
     setting: str = ""
+
+    @property
+    def words(self) -> str:
+        """The limit, by its setting if there is one."""
+        return self.setting or f"{self.s:g} s"
 
     @property
     def passed(self) -> str:
@@ -81,6 +88,9 @@ class ManagedProcess:
         restart_ns: when to start the next one; None if nothing is planned.
         limit_ns: when the present step has taken too long; None without a limit.
         overdue_text: the message for that case.
+        begun_ns: when the present step began.
+        note_ns: when to log that it is slow; counts only while there is a limit.
+        slow_text: the message for that, without the time.
         kill_ns: when to kill the present process; None if nothing is planned.
         signature: inputs and outputs of the model, once a worker has reported them.
         error: the reason that the process gave for its end.
@@ -113,6 +123,9 @@ class ManagedProcess:
     restart_ns: int | None = None
     limit_ns: int | None = None
     overdue_text: str = ""
+    begun_ns: int = 0
+    note_ns: int = 0
+    slow_text: str = ""
     kill_ns: int | None = None
     signature: Signature | None = None
     error: str = ""
@@ -151,6 +164,19 @@ class ManagedProcess:
         """Note that the process begins a step with a time limit."""
         self.overdue_text = f"{phase} {limit.passed}"
         self.limit_ns = now_ns + int(limit.s * 1e9)
+        self.begun_ns, self.note_ns = now_ns, now_ns + _FIRST_NOTE_NS
+        self.slow_text = f"{phase} is not done; the limit is {limit.words}"
+
+    def slow_note(self, now_ns: int) -> str:
+        """Return what to log about the present step if that is due now; else an empty text.
+
+        The next note is due once the step has taken twice as long.
+        """
+        if self.limit_ns is None or now_ns < self.note_ns:
+            return ""
+        taken_ns = now_ns - self.begun_ns
+        self.note_ns = now_ns + taken_ns
+        return f"after {taken_ns / 1e9:.0f} s, {self.slow_text}"
 
     def note_start(self, segment: Segment | None) -> None:
         """Note that a process has begun."""
@@ -210,5 +236,6 @@ class ManagedProcess:
 
     def next_ns(self) -> int | None:
         """Return the next instant at which something is planned here."""
-        planned = (self.restart_ns, self.limit_ns, self.kill_ns)
+        note_ns = None if self.limit_ns is None else self.note_ns
+        planned = (self.restart_ns, self.limit_ns, note_ns, self.kill_ns)
         return min((instant for instant in planned if instant is not None), default=None)

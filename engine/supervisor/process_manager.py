@@ -245,6 +245,8 @@ class ProcessManager:
             self.spawn(managed)
         if managed.limit_ns is not None and managed.limit_ns <= now_ns:
             self.end_hung(managed, managed.overdue_text)
+        if (note := managed.slow_note(now_ns)) and managed.child is not None:
+            logger.info("%s [%d]: %s", managed.title, managed.child.pid, note)
         if managed.kill_ns is not None and managed.kill_ns <= now_ns:
             managed.kill_ns = None
             if managed.child is not None:

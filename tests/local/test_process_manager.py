@@ -238,6 +238,38 @@ def test_one_that_is_ready_has_no_limit(site: Site) -> None:
     assert site.played.signals == []
 
 
+def test_a_step_that_takes_long_is_logged_each_time_that_its_time_has_doubled(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.managed.limits = Limits(Limit(600.0, "load_timeout_s = 600"))
+    caplog.set_level("INFO", "ringbatch.supervisor")
+    site.keeper.spawn(site.managed)
+
+    def logged(turns: int) -> list[str]:
+        caplog.clear()
+        for _ in range(turns):
+            site.after(1)
+        return [record.getMessage() for record in caplog.records]
+
+    note = "it [1]: after {} s, its start is not done; the limit is load_timeout_s = 600"
+    assert logged(9) == []
+    assert logged(70) == [note.format(10), note.format(20), note.format(40)]
+    site.managed.begins("loading the model", Limit(60.0), site.now_ns)
+    assert logged(10) == ["it [1]: after 10 s, loading the model is not done; the limit is 60 s"]
+    site.played.queue_messages([Ready()])
+    assert logged(100) == ["it: ready"]
+
+
+def test_a_slow_step_is_logged_without_another_event(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.managed.limits = Limits(Limit(600.0))
+    caplog.set_level("INFO", "ringbatch.supervisor")
+    site.keeper.spawn(site.managed)
+    site.keeper.wait(lambda: bool(caplog.records), 60)
+    assert site.now_ns == 20 * S
+
+
 def test_one_of_our_own_that_starts_again_may_take_less_time(site: Site) -> None:
     site.managed.worker, site.managed.ever_ready = None, True
     site.managed.limits = Limits()
