@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from ringbatch.engine.supervisor.listener import refuse_new_connections
 from ringbatch.engine.supervisor.loop import Loop
-from ringbatch.engine.supervisor.order_client import supervisor_state
+from ringbatch.engine.supervisor.order_client import refusal_reason, supervisor_state
 from ringbatch.shm.engines import of_any_version
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.control_socket import (
@@ -181,8 +181,8 @@ class OldEngine:
             ) from None
         except OSError as error:
             self._connection.close()
-            reason = error.strerror or str(error)
-            raise StartupError(f"process {self.pid} takes no orders: {reason}") from None
+            why = refusal_reason(name, error)
+            raise StartupError(f"the engine takes no orders: {why}") from None
         sockets = [socket.socket(fileno=fd) for fd in fds]
         report = read_report(line) or Report("failed", ("it ended meanwhile",))
         if report.end != "done" or len(report.lines) != len(sockets):

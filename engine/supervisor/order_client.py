@@ -54,7 +54,8 @@ def ask(segment_name: str, order: Order, tell: Tell) -> Report:
         except BlockingIOError:
             raise StartupError("the engine takes no orders: too many wait already") from None
         except OSError as error:
-            raise StartupError(f"the engine takes no orders: {error.strerror}") from None
+            why = refusal_reason(segment_name, error)
+            raise StartupError(f"the engine takes no orders: {why}") from None
     report = read_report(line)
     if report is None:
         raise StartupError("the engine ended before it was done")
@@ -87,6 +88,16 @@ def _report_line(connection: socket.socket, segment_name: str, tell: Tell) -> by
             break
         line += data
     return line
+
+
+def refusal_reason(segment_name: str, error: OSError) -> str:
+    """Return in words why a connection for an order failed."""
+    if not isinstance(error, FileNotFoundError | ConnectionError):
+        return error.strerror or str(error)
+    pid = engine_and_pid(segment_name)[1]
+    if starts(segment_name):
+        return f"process {pid} starts; try again once it is ready"
+    return f"process {pid} ends, or has ended"
 
 
 def supervisor_state(segment_name: str) -> tuple[str, bool]:

@@ -202,8 +202,29 @@ def test_the_longest_answer_fits_though_nobody_reads_it_yet(site: Site) -> None:
 
 
 def test_an_engine_that_is_gone_is_named(site: Site) -> None:
-    with pytest.raises(StartupError, match="the engine takes no orders"):
-        ask("/ringbatch.1.2.nobody", Order("reload", None), fail)
+    gone = "/ringbatch.one.2.0123456789abcdef"
+    with pytest.raises(StartupError, match=r"takes no orders: process 2 ends, or has ended$"):
+        ask(gone, Order("reload", None), fail)
+
+
+def test_a_handover_from_an_engine_that_ends_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = "/ringbatch.one.2.0123456789abcdef"
+    monkeypatch.setattr(handover, "of_any_version", lambda _engine: gone)
+    with pytest.raises(StartupError, match=r"takes no orders: process 2 ends, or has ended$"):
+        OldEngine("one", 1.0)
+
+
+def test_an_engine_that_starts_and_has_no_control_socket_yet_says_when_it_takes_orders(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(order_client, "starts", lambda _name: True)
+    with pytest.raises(StartupError, match=r"process 2 starts; try again once it is ready$"):
+        ask("/ringbatch.one.2.0123456789abcdef", Order("reload", None), fail)
+
+
+def test_another_failure_of_the_connection_is_the_kernels() -> None:
+    error = OSError(24, "Too many open files")
+    assert order_client.refusal_reason("/ringbatch.1.2.nobody", error) == "Too many open files"
 
 
 # An order that takes long
