@@ -9,7 +9,7 @@ import os
 import pwd
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from ringbatch.shm import segment_header
 from ringbatch.shm.descriptors import HeaderWords
@@ -25,6 +25,8 @@ from ringbatch.shm.shm_objects import (
     reserved_name,
     segment_names,
 )
+
+_FOUND_FROM: Final = "an engine that starts is found once it has opened its model files"
 
 
 class Named(Protocol):
@@ -218,12 +220,13 @@ def not_running(engine: str | int | None) -> StartupError:
 def _not_among_those_that_run(engine: str | int | None) -> StartupError:
     error = not_running(engine)
     if engine is None:
-        return StartupError(f"{error}; start one with `ringbatch serve`")
+        return StartupError(f"{error}; start one with `ringbatch serve`; {_FOUND_FROM}")
     try:
         with running(None) as others:
-            return StartupError(f"{error}; there is: {', '.join(map(_shown, others))}")
+            there = ", ".join(map(_shown, others))
+            return StartupError(f"{error}; there is: {there}; {_FOUND_FROM}")
     except StartupError:
-        return error
+        return StartupError(f"{error}; {_FOUND_FROM}")
 
 
 def _shown(segment: Segment) -> str:

@@ -209,6 +209,7 @@ def test_an_absent_engine_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
         Client(4194305)
     monkeypatch.setattr(engines_module, "segment_names", lambda pid: iter(()))
     with pytest.raises(
-        StartupError, match=r"^no engine .* is running; start one with `ringbatch serve`$"
+        StartupError,
+        match=r"^no engine .* is running; start one with `ringbatch serve`; .* its model files$",
     ):
         Client()

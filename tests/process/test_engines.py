@@ -106,6 +106,17 @@ def test_the_reason_for_finding_none_is_the_usual_one(made: Made) -> None:
         only(NAME)
 
 
+@pytest.mark.parametrize("beside", [(), ("other",)])
+def test_the_error_says_from_when_an_engine_that_starts_is_found(beside: tuple[str, ...]) -> None:
+    """Its segment needs the signatures of its models, which may take minutes to open."""
+    with called(*(f"{NAME}-{name}" for name in beside)), pytest.raises(StartupError) as refusal:
+        only(NAME)
+    assert str(refusal.value).endswith(
+        "; an engine that starts is found once it has opened its model files"
+    )
+    assert ("; there is: " in str(refusal.value)) == bool(beside)
+
+
 def test_one_that_goes_while_it_is_looked_at_was_never_there(
     made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,9 +214,9 @@ def test_an_engine_is_found_by_its_name_among_several() -> None:
         with pytest.raises(StartupError, match=f"^3 engines run, say which, by name .*: {shown}"):
             only(None)
         there = ", ".join(rf"{name} \(process \d+\)" for name in ("prod", "prod-2", "staging"))
-        with pytest.raises(StartupError, match=f"with the name pro is running; there is: {there}$"):
+        with pytest.raises(StartupError, match=f"with the name pro is running; there is: {there};"):
             only("pro")
-        with pytest.raises(StartupError, match=f"id 4194305 is running; there is: {there}$"):
+        with pytest.raises(StartupError, match=f"id 4194305 is running; there is: {there};"):
             only(4194305)
 
 
@@ -236,7 +247,7 @@ def test_another_users_engine_is_found_by_its_name_and_refused(
             patched.setattr(os, "geteuid", lambda: os.getuid() + 1)
             with pytest.raises(StartupError, match="with the name prod is this user's; there is"):
                 only("prod")
-            with pytest.raises(StartupError, match=r"with the name staging is running$"):
+            with pytest.raises(StartupError, match=r"with the name staging is running; an engine"):
                 only("staging")
         assert only("prod")
 
