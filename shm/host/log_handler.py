@@ -6,6 +6,7 @@ target takes lines again, a line says how many are missing. While it does take t
 until its line is written: so the last words of a process that ends at once are there.
 """
 
+import errno
 import logging
 import os
 import select
@@ -94,13 +95,15 @@ class LogHandler(logging.Handler):
         return done
 
     def _start(self) -> bool:
-        thread = threading.Thread(target=self._run, name="log", args=(self._waiting,), daemon=True)
         # Those of the process are for its main thread.
         held = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
+            thread = threading.Thread(
+                target=self._run, name="log", args=(self._waiting,), daemon=True
+            )
             thread.start()
-        except RuntimeError:
-            # There may be none left, or the interpreter ends.
+        except Exception:
+            # There may be none left, the interpreter ends, or a model has replaced parts of Python.
             return False
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, held)
@@ -145,10 +148,16 @@ def _warning(message: str, *, exc_info: bool = False) -> logging.LogRecord:
     return logging.LogRecord("ringbatch", logging.WARNING, "", 0, message, None, found)
 
 
-def writing_to(descriptor: int) -> Write:
-    """Return a function that writes to a descriptor, blocking or not."""
+def writing_to(descriptor: int, instead: int | None = None) -> Write:
+    """Return a function that writes to a descriptor, blocking or not.
+
+    Args:
+        descriptor: this.
+        instead: another one to write to if a model has closed the first.
+    """
 
     def write(line: bytes) -> None:
+        nonlocal descriptor, instead
         left = memoryview(line)
         while left:
             try:
@@ -157,5 +166,9 @@ def writing_to(descriptor: int) -> Write:
                 ready = select.poll()
                 ready.register(descriptor, select.POLLOUT)
                 ready.poll()
+            except OSError as error:
+                if error.errno != errno.EBADF or instead is None:
+                    raise
+                descriptor, instead = instead, None
 
     return write

@@ -47,7 +47,7 @@ def log_to_stderr(role: str, level: str) -> None:
     others = LogHandler(formatter(role, os.environ, STDERR), writing_to(STDERR))
     logging.basicConfig(level=max(chosen, logging.INFO), handlers=[others])
     own = os.dup(STDERR)
-    keep(LogHandler(formatter(role, os.environ, own), writing_to(own)), chosen)
+    keep(LogHandler(formatter(role, os.environ, own), writing_to(own, STDERR)), chosen)
 
 
 def _give_up_unwritten() -> None:

@@ -190,6 +190,31 @@ def test_a_process_ends_though_nobody_reads_its_standard_error() -> None:
     assert (ended.returncode, ended.stdout) == (0, b"over")
 
 
+CLOSED = """
+import logging, os
+from ringbatch.shm.host.process import log_to_stderr
+log_to_stderr("role", "info")
+os.closerange(3, 256)
+for number in range(2):
+    logging.getLogger("ringbatch.worker").error("line %d", number)
+"""
+
+
+def test_the_log_goes_to_standard_error_though_a_model_closes_all_other_descriptors() -> None:
+    command = [sys.executable, "-c", CLOSED]
+    logged = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    assert re.findall(r"line \d$", logged, re.M) == ["line 0", "line 1"]
+
+
+def test_a_line_is_written_though_a_model_has_replaced_the_threads_of_python(
+    log: logging.Logger, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as replaced:
+        replaced.setattr(threading, "Thread", None)
+        log.info("the last word")
+    assert target.lines == ["the last word"]
+
+
 LEVELS = """
 import logging, sys
 from ringbatch.shm.host.process import log_to_stderr
