@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -113,9 +114,12 @@ def main() -> int:
         control.send(Failed(why))
         # What lets go of a device in order aborts, as the device answers no more.
         os._exit(1)
-    except Exception:
+    except Exception as fault:
         # Python would say it on sys.stderr, which may be the model's by now.
         logger.critical("the worker failed", exc_info=True)
+        # A model may have closed the socket, or replaced the modules that write the message.
+        with suppress(Exception):
+            control.send(Failed(f"the worker failed: {error_text(fault)}; the log has more"))
         return 1
     return 0
 
@@ -148,8 +152,8 @@ def _opened(path: Path | str, start: StartWorker, control: ControlSocket) -> Mod
     content = kept.content(path)
     if content is not None:
         logger.warning(
-            "%s: another file lies there by now; what was loaded before is served until "
-            "ringbatch reload",
+            "%s: the file was changed or removed since it was loaded; what was loaded is served "
+            "until ringbatch reload",
             path,
         )
     options = Options(

@@ -139,6 +139,7 @@ def test_a_worker_that_takes_the_place_of_another_serves_the_loaded_file(
     os.kill(worker, signal.SIGKILL)
     assert site.number() == 1, "what lies there now is for a reload to take"
     assert site.server.role("worker m/0") != worker
+    assert "the file was changed or removed since it was loaded" in site.server.stderr
     wait_until(site.file_is_newer, "readiness to tell of the other file")
     completed = subprocess.run(
         [*COMMAND, "status", "--pid", str(site.server.pid)],

@@ -175,6 +175,22 @@ def test_a_start_that_fails_says_why_in_one_line_and_leaves_nothing(
     assert server.gone()
 
 
+def test_a_fault_of_the_worker_itself_is_named_in_the_last_line(folder: Path) -> None:
+    """A model may replace parts of Python that its worker needs."""
+    source = "import time\ntime.monotonic_ns = lambda: {}['no clock']\n"
+    (folder / "model.py").write_text(f"{TYPED}{source}def predict(x):\n    return x\n")
+    server = Server(folder, "model.py", *SMALL, "--port", "0")
+    while server.process.poll() is None:
+        server.watch()
+        time.sleep(0.02)
+    assert server.process.returncode == 2, server.stderr
+    last = server.stderr.splitlines()[-1]
+    assert last == "ringbatch: the worker failed: 'no clock'; the log has more"
+    assert "CRITICAL the worker failed" in server.stderr
+    assert "KeyError: 'no clock'" in server.stderr
+    assert server.gone()
+
+
 def test_a_vanished_working_directory_is_reported(folder: Path) -> None:
     """Gunicorn would not start there, and says so with a traceback."""
     gone = ["sh", "-c", 'mkdir gone && cd gone && rmdir ../gone && exec "$@"', "sh"]
