@@ -133,7 +133,9 @@ def run(line: socket.socket, supervisor: int, preloaded: Iterable[str]) -> NoRet
     Raises:
         SystemExit: at its end, and at the end of each process that it makes.
     """
-    _leave_terminal()
+    # A sandbox may forbid it.
+    with suppress(PermissionError):
+        _leave_terminal()
     # The process that started the engine may have blocked or ignored some. With SIGCHLD ignored,
     # waiting for children fails.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())

@@ -52,18 +52,26 @@ def host(nodes: Path = _NODES) -> Host:
 def on_cpus(cpus: Collection[int] | None) -> Iterator[None]:
     """Start processes inside the context on these CPUs alone; None changes nothing.
 
-    If the CPUs are gone since they were planned, those processes run on any CPU.
+    If the CPUs are gone since they were planned, or a sandbox forbids the choice of CPUs, those
+    processes run on any CPU.
     """
     before = os.sched_getaffinity(0)
-    try:
-        if cpus is not None:
-            os.sched_setaffinity(0, cpus)
-    except OSError as error:
-        logger.warning("CPUs %s cannot be used any more: %s", listed(cpus or ()), error)
+    moved = cpus is not None and set(cpus) != before and _moved_to(cpus)
     try:
         yield
     finally:
-        os.sched_setaffinity(0, before)
+        if moved:
+            os.sched_setaffinity(0, before)
+
+
+def _moved_to(cpus: Collection[int]) -> bool:
+    """Run on these CPUs alone, and return whether that is possible."""
+    try:
+        os.sched_setaffinity(0, cpus)
+    except OSError as error:
+        logger.warning("processes cannot be kept on CPUs %s: %s", listed(cpus), error)
+        return False
+    return True
 
 
 def wake_without_preempting() -> None:

@@ -243,6 +243,19 @@ def test_where_the_fork_server_is_gone_or_hangs_processes_are_executed(
     assert results == [7, 7, True, 7, "nobody is left"]
 
 
+FORBIDDEN_GROUP = """
+def refuse():
+    raise PermissionError(1, "setpgid")
+fork_server._leave_terminal = refuse
+launch = ForkServer(["json"])
+say([launch._line is not None, facts_of(launch)[0]])
+"""
+
+
+def test_a_sandbox_that_forbids_process_groups_has_a_fork_server_all_the_same(drive: Drive) -> None:
+    assert drive(FORBIDDEN_GROUP) == [[True, 7]]
+
+
 UNREAD_MESSAGES = """
 launch = ForkServer(["json"])
 reading, writing = os.pipe()

@@ -1,7 +1,9 @@
 """CPUs that may be used, and the threads that go with them."""
 
 import ctypes
+import errno
 import os
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -79,7 +81,27 @@ def test_cpus_that_are_gone_are_mentioned_and_not_missed(
     before = os.sched_getaffinity(0)
     with on_cpus([1000]):
         assert os.sched_getaffinity(0) == before
-    assert "CPUs 1000 cannot be used any more" in caplog.text
+    assert "processes cannot be kept on CPUs 1000" in caplog.text
+
+
+def test_a_sandbox_that_forbids_the_choice_of_cpus_keeps_no_process_from_starting(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A filter of system calls may refuse sched_setaffinity, as systemd's ~@resources does."""
+
+    def refuse(_pid: int, _cpus: Collection[int]) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1})
+    monkeypatch.setattr(os, "sched_setaffinity", refuse)
+    ran = []
+    for cpus in (None, (0, 1), (1,)):
+        with on_cpus(cpus):
+            ran.append(cpus)
+    assert ran == [None, (0, 1), (1,)]
+    assert [record.getMessage() for record in caplog.records] == [
+        "processes cannot be kept on CPUs 1: [Errno 1] Operation not permitted"
+    ]
 
 
 def test_slices_of_one_thread_are_shortened_where_the_kernel_can() -> None:
