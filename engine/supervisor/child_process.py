@@ -51,6 +51,15 @@ class Death(NamedTuple):
     killed: bool
 
 
+def _opened_pidfd(pid: int) -> int:
+    """Return a descriptor of a process; an error of the kernel names the call."""
+    try:
+        return os.pidfd_open(pid)
+    except OSError as error:
+        # A sandbox refuses the call; the text alone would not say which.
+        raise OSError(error.errno, f"pidfd_open: {error.strerror}") from error
+
+
 class CannotStart(Exception):
     """Error for a process that cannot be started now; the text says why.
 
@@ -123,7 +132,7 @@ class Child:
                     self._process = launch(request)
                 self.pid = self._process.pid
                 undo.callback(self._end_at_once)
-                self.pidfd = os.pidfd_open(self.pid)
+                self.pidfd = _opened_pidfd(self.pid)
                 undo.callback(os.close, self.pidfd)
             except OSError as error:
                 raise CannotStart(error) from error

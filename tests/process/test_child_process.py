@@ -279,6 +279,22 @@ def test_a_refusal_of_the_kernel_is_described(
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_refusal_to_watch_a_child_names_the_system_call(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM.format(body="rest()"))
+
+    def refuse(_pid: int) -> int:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    with pytest.raises(CannotStart, match="pidfd_open: Function not implemented") as refused:
+        Child("it", "program", [], {"PYTHONPATH": str(tmp_path)})
+    assert refused.value.errno == errno.ENOSYS
+    gc.collect()
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_child_that_cannot_be_watched_is_ended(
     monkeypatch: pytest.MonkeyPatch, wait_until: WaitUntil, tmp_path: Path
 ) -> None:
