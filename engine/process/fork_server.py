@@ -133,9 +133,11 @@ def run(line: socket.socket, supervisor: int, preloaded: Iterable[str]) -> NoRet
     Raises:
         SystemExit: at its end, and at the end of each process that it makes.
     """
-    # A sandbox may forbid it.
-    with suppress(PermissionError):
+    try:
         _leave_terminal()
+    except PermissionError:
+        # A sandbox forbids process groups, which processes that are executed do without.
+        raise SystemExit(1) from None
     # The process that started the engine may have blocked or ignored some. With SIGCHLD ignored,
     # waiting for children fails.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
