@@ -243,21 +243,6 @@ def test_where_the_fork_server_is_gone_or_hangs_processes_are_executed(
     assert results == [7, 7, True, 7, "nobody is left"]
 
 
-FORBIDDEN_GROUP = """
-import traceback
-sys.excepthook = lambda *fault: say("".join(traceback.format_exception(*fault)))
-def refuse():
-    raise PermissionError(1, "setpgid")
-fork_server._leave_terminal = refuse
-launch = ForkServer(["json"])
-say(facts_of(launch)[0])
-"""
-
-
-def test_where_a_sandbox_forbids_process_groups_processes_are_executed(drive: Drive) -> None:
-    assert drive(f"import logging\nlogging.disable()\n{FORBIDDEN_GROUP}") == [7]
-
-
 UNREAD_MESSAGES = """
 launch = ForkServer(["json"])
 reading, writing = os.pipe()
