@@ -260,7 +260,7 @@ class SlotMemory:
     def could_hold(self, requests: Iterable[tuple[int, int]]) -> bool:
         """Return whether requests of these sizes, with their answers, fit into an empty lane."""
         return self._extents.could_hold(
-            aligned(request_bytes) + result_bytes for request_bytes, result_bytes in requests
+            [aligned(request_bytes) + result_bytes for request_bytes, result_bytes in requests]
         )
 
     def abort(self, slot: int) -> None:

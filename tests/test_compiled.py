@@ -30,7 +30,8 @@ def can_be_compiled(module: Module) -> Iterator[str]:
     handlers of several exceptions bind it; looks in vain for the type of a field that is a
     memoryview; and has no weak references to its objects. It passes starred arguments to a base's
     method as if the tuple were the first that is left. An object of a class whose base is
-    compiled, it refuses to make unless the class is compiled too.
+    compiled, it refuses to make unless the class is compiled too. It makes a list of a generator
+    expression, so that a function that stops early has had all of it computed.
     """
     bases = {
         (alias.asname or alias.name): node.module
@@ -62,8 +63,23 @@ def fails_compiled(node: ast.AST) -> Iterator[str]:
         for field in node.body:
             if isinstance(field, ast.AnnAssign) and ast.unparse(field.annotation) == "memoryview":
                 yield f"line {field.lineno}: a field that is a memoryview"
-    elif isinstance(node, ast.Call) and is_starred_super(node):
-        yield f"line {node.lineno}: starred arguments for a base's method"
+    elif isinstance(node, ast.Call):
+        if is_starred_super(node):
+            yield f"line {node.lineno}: starred arguments for a base's method"
+        if any(isinstance(each, ast.GeneratorExp) for each in node.args) and not takes_all(node):
+            yield f"line {node.lineno}: a generator expression, of which mypyc makes a list"
+
+
+TAKES_ALL = {"deque", "dict", "frozenset", "list", "max", "min", "prod", "set", "sorted", "tuple"}
+KEPT_LAZY = {"all", "any", "next", "sum"}
+"""Functions whose generator expression mypyc compiles to a loop."""
+
+
+def takes_all(call: ast.Call) -> bool:
+    """Return whether it makes no difference to a call if a generator expression is a list."""
+    if isinstance(call.func, ast.Attribute):
+        return call.func.attr == "join"
+    return ast.unparse(call.func) in TAKES_ALL | KEPT_LAZY
 
 
 def is_starred_super(node: ast.AST) -> bool:
@@ -99,6 +115,8 @@ def test_modules_to_be_compiled_can_be() -> None:
             "ringbatch.engine.worker.runner",
             "class C(B):\n    def __init__(self, *own):\n        super().__init__(1, *own)",
         ),
+        ("ringbatch.engine.worker.runner", "f(1, (a for a in b))"),
+        ("ringbatch.engine.worker.runner", "c.f(a for a in b)"),
         (
             "ringbatch.engine.models.model",
             "from ringbatch.engine.worker.json_codec import JsonCodec\n"
@@ -126,6 +144,9 @@ def test_an_uncompilable_module_is_reported(name: str, source: str) -> None:
             "ringbatch.engine.worker.runner",
             "class C(B):\n def __init__(self, own):\n  super().__init__(1, own)\n  f(*own)",
         ),
+        ("ringbatch.engine.worker.runner", "f([a for a in b])\nany(a for a in b)"),
+        ("ringbatch.engine.worker.runner", "', '.join(a for a in b)"),
+        ("ringbatch.engine.models.model", "f(a for a in b)"),
         (
             "ringbatch.engine.models.model",
             "import weakref\nclass C(NamedTuple):\n    m: memoryview",

@@ -66,11 +66,15 @@ class Grouping:
 
     def fitting(self, requests: Iterable[Request]) -> int:
         """Return how many of the oldest requests of one queue fit into the budget of elements."""
-        return self._budget.fitting((request.rows, self._least(request)) for request in requests)
+        # mypyc would make a list of a generator expression, and look at every request.
+        return self._budget.fitting(map(self._rows_and_least, requests))
 
     def share(self, request: Request) -> float:
         """Return the part that a request takes of the budget of elements, up to 1."""
         return self._budget.share(request.rows, self._least(request))
+
+    def _rows_and_least(self, request: Request) -> tuple[int, Dimensions]:
+        return request.rows, self._least(request)
 
     def _least(self, request: Request) -> Dimensions:
         if request.key_bytes != self._key_bytes:

@@ -274,7 +274,7 @@ def serving(models: Iterable[Model]) -> dict[tuple[str, str], Model]:
     """Return the serving models by name and version, and each name's default also without one."""
     found = [model for model in models if model.spec.state == SERVING]
     of_version = {(model.spec.name, model.spec.version): model for model in found}
-    for name, spec in defaults(model.spec for model in found).items():
+    for name, spec in defaults([model.spec for model in found]).items():
         of_version[name, ""] = of_version[name, spec.version]
     return of_version
 

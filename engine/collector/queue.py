@@ -137,7 +137,8 @@ class Queue:
         else:
             count = len(requests)
             if self.rows > max_batch_size:
-                count = fitting((request.rows for request in requests), max_batch_size)
+                first = islice(requests, max_batch_size)
+                count = fitting([request.rows for request in first], max_batch_size)
             if self._fitting is not None:
                 count = self._fitting(islice(requests, count))
             if count == len(requests):

@@ -220,7 +220,7 @@ class Scatterer:
                     start = request.result_offset
                     self._memory[start : start + len(frame)] = frame
             return [len(frame) for frame in frames]
-        stops = accumulate(request.rows for request in requests)
+        stops = accumulate([request.rows for request in requests])
         return [
             scatter_one([array[stop - request.rows : stop] for array in arrays], request)
             for request, stop in zip(requests, stops, strict=True)

@@ -277,7 +277,7 @@ def _bytes(array: Array, tensor: Tensor, wanted: Input, shape: Shape) -> Bytes:
     if tensor.datatype.fixed:
         data: NDArray[np.uint8] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         return wanted.unpacked(data.data, shape)
-    return joined(_text(value, tensor) for value in array.reshape(-1).tolist())
+    return joined([_text(value, tensor) for value in array.reshape(-1).tolist()])
 
 
 def _text(value: Any, tensor: Tensor) -> bytes:

@@ -247,7 +247,7 @@ def _pack_booleans(values: Sequence[Any], _width: int) -> bytes:
 
 def _pack_bytes(values: Sequence[Any], _width: int) -> bytes:
     return joined(
-        value.encode() if isinstance(value, str) else _from_b64(value) for value in values
+        [value.encode() if isinstance(value, str) else _from_b64(value) for value in values]
     )
 
 

@@ -7,6 +7,7 @@ cannot differ in their answers.
 import logging
 import time
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Final
 
 from ringbatch.frontend.codec.outcome import Answer, outcome
@@ -222,7 +223,7 @@ class Service(Models):
 
     def serves_texts_at(self, path: str) -> bool | None:
         """Return whether a path about texts is served now; None if it is no such path."""
-        return is_served(path, (model.spec for model in self.models.values()))
+        return is_served(path, map(attrgetter("spec"), self.models.values()))
 
     def settings(self, trace_share: float) -> ServerSettings:
         """Return the settings of logs and traces, given the share of traced requests."""

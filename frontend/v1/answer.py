@@ -111,7 +111,7 @@ class TypedAnswers:
         except (Unwritable, FrameError) as error:
             raise ModelFailed(str(error)) from None
         if len(self._writers) == 1:
-            return _body(columns, batch_id, _joined(_dumps(tensor) for (tensor,) in answers))
+            return _body(columns, batch_id, _joined([_dumps(tensor) for (tensor,) in answers]))
         if columns:
             return _body(columns, batch_id, self._columns(answers))
         rows = (row for tensors in answers for row in zip(*tensors, strict=True))
@@ -219,7 +219,7 @@ class UntypedAnswers:
         for (rows, _), text in zip(parts, texts, strict=True):
             if len(_list(text)) != rows:
                 raise WrongCount(WRONG_COUNT)
-        return _body(columns, batch_id, _joined(text.strip(_BLANK) for text in texts))
+        return _body(columns, batch_id, _joined([text.strip(_BLANK) for text in texts]))
 
     def takes_long(self, rows: int, size: int) -> bool:
         """Return whether another process must write the answer, as in `Answers`."""

@@ -127,7 +127,7 @@ class TypedRequests:
             tensor.name: Default(tensor) for tensor in spec.inputs if tensor.default is not None
         }
         self._left_out = dict.fromkeys(self._defaults, _LEFT_OUT)
-        self._takes = f'model "{spec.name}" takes {_quoted(t.name for t in spec.inputs)}'
+        self._takes = f'model "{spec.name}" takes {_quoted([t.name for t in spec.inputs])}'
         self._b64_is_value = len(spec.inputs) == 1 and (
             spec.inputs[0].datatype.name == "BYTES" and not spec.inputs[0].shape
         )
