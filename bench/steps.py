@@ -33,6 +33,7 @@ from ringbatch.engine.worker.runner_setup import RunnerSetup
 from ringbatch.engine.worker.worker import Worker
 from ringbatch.frontend.request.gateway import Gateway
 from ringbatch.frontend.request.service import Service
+from ringbatch.shm.account import IDENTITY_MASK
 from ringbatch.shm.descriptors import REPORT_WORDS, TASK_WORDS, WorkerState, WorkerWords
 from ringbatch.shm.engine_slots import EngineSlots
 from ringbatch.shm.lane import Lane
@@ -246,7 +247,9 @@ class Crowd:
         """Submit a batch of requests, of the next signatures and accounts in turn."""
         lane, now_ns = self._lane, time.monotonic_ns()
         for number in range(self._next, self._next + self._size):
-            length, account = 1 + number % self._signatures, 1 + number % self._accounts
+            length = 1 + number % self._signatures
+            # Words of accounts are hashes: none is a small integer, of which Python has one object.
+            account = IDENTITY_MASK - number % self._accounts
             payload = length.to_bytes(16, "little")
             fields = (payload, 16, SPEC.reference, 1, now_ns, FAR_NS * 1_000, 8, account)
             slot = lane.send(*fields)

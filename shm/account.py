@@ -151,6 +151,15 @@ def class_of(word: int) -> PriorityClass:
     return _CLASSES.get(word >> _IDENTITY_BITS & _CLASS_MASK, PriorityClass.NORMAL)
 
 
+def all_usual(words: Sequence[int]) -> bool:
+    """Return whether all these words are of class normal and weight 1, as most are."""
+    most = IDENTITY_MASK
+    for word in words:  # noqa: SIM110 - mypyc compares integers of its own, and `max` objects
+        if word > most:
+            return False
+    return True
+
+
 def common_class(words: Sequence[int]) -> int:
     """Return the number of the class that all these words have; `MIXED` if they differ."""
     classes = {class_of(word) for word in words}

@@ -7,7 +7,7 @@ answered too late, and say when to try again.
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from ringbatch.engine.collector.usage import shared_account
+from ringbatch.engine.collector.usage import shared_account, without_repeats
 from ringbatch.shm.account import NOBODY
 from ringbatch.shm.tuples import unchecked_tuple
 
@@ -98,5 +98,5 @@ def together(steps: Sequence[Backlog]) -> Backlog:
         sum([step.answer_ns for step in steps]),
         sum([step.row_ns for step in steps]),
         sum([step.least_ns for step in steps]),
-        shared_account(accounts) if accounts else NOBODY,
+        shared_account(without_repeats(accounts)) if accounts else NOBODY,
     )

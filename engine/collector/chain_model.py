@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from ringbatch.engine.collector.chain_step import advance_requests
 from ringbatch.engine.collector.models import Model
 from ringbatch.engine.collector.queue import Key
-from ringbatch.engine.collector.usage import shared_account
+from ringbatch.engine.collector.usage import without_repeats
 from ringbatch.shm.chain import asked, step_in
 from ringbatch.shm.engine_slots import Request
 
@@ -45,8 +45,7 @@ class ChainModel(Model):
         requests: Sequence[Request],
         rows: int,
         earliest_ns: int,
-        account: int,
-        words: Sequence[int] = (),
+        words: Sequence[int],
     ) -> None:
         """Queue requests for the first step, as `Model.take_in` does. The key is not looked at."""
         self.agenda.add(self.reference)
@@ -71,8 +70,8 @@ class ChainModel(Model):
         if model is None:
             self.agenda.add(self.reference)
             for request in requests:
-                fields = request.rows, request.deadline_ns, request.account
-                self.queues.extend(b"", [request], *fields)
+                words = (request.account,)
+                self.queues.extend(b"", [request], request.rows, request.deadline_ns, words)
                 self.in_flight[request.ref] = self.place(b"")
             return
         groups: dict[bytes, list[Request]] = {}
@@ -86,6 +85,6 @@ class ChainModel(Model):
             rows = sum([request.rows for request in own])
             place = model.place((word, key))
             self.in_flight.update(dict.fromkeys([request.ref for request in own], place))
-            account = shared_account([request.account for request in own])
+            accounts = without_repeats([request.account for request in own])
             earliest_ns = min([request.deadline_ns for request in own])
-            model.take_in((word, key), own, rows, earliest_ns, account)
+            model.take_in((word, key), own, rows, earliest_ns, accounts)

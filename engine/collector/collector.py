@@ -19,7 +19,7 @@ from ringbatch.engine.collector.model_pool import ModelPool
 from ringbatch.engine.collector.models import Batch, Worker
 from ringbatch.engine.collector.quarantine import Quarantine
 from ringbatch.engine.collector.reports import Reports
-from ringbatch.engine.collector.usage import shared_account
+from ringbatch.engine.collector.usage import without_repeats
 from ringbatch.engine.ipc.messages import BatchTask, Report, ReportKind, read_reports
 from ringbatch.engine.ipc.shaping import padded_rows
 from ringbatch.engine.process.role_events import EntryLoaded, ModelEvent, WorkerReleased
@@ -448,7 +448,7 @@ class Collector:
     def _take_in_uniform(self, requests: list[Request], now_ns: int) -> bool:
         """Take in requests to one model; False, with nothing done, if one needs a closer look."""
         refs, models, rows, _, keys, _, starts, _, accepted_ns, due_ns, accounts = columns(requests)
-        model, account = self._models.get(models[0]), shared_account(accounts)
+        model, words = self._models.get(models[0]), without_repeats(accounts)
         row_count, earliest_ns = sum(rows), min(due_ns)
         if (
             model is None
@@ -459,7 +459,7 @@ class Collector:
             or min(accepted_ns) < now_ns - model.spec.timeout_ns
             or max(accepted_ns) > now_ns
             or (
-                not 0 <= account == model.queues.word
+                (len(words) > 1 or words[0] != model.queues.word)
                 and may_be_late(model, row_count - rows[-1], earliest_ns, now_ns)
             )
             or (key := model.grouping.shared_key(starts, keys[0])) is None
@@ -467,7 +467,7 @@ class Collector:
         ):
             return False
         self._in_flight.update(fresh)
-        model.take_in(key, requests, row_count, earliest_ns, account, accounts)
+        model.take_in(key, requests, row_count, earliest_ns, words)
         return True
 
     def _refuse_spoilt(self, ref: int) -> None:
@@ -497,4 +497,4 @@ class Collector:
             request = request._replace(accepted_ns=accepted_ns)
         key = model.grouping.key(request) if request.key_bytes else b""
         self._in_flight[request.ref] = model.place(key)
-        model.take_in(key, [request], request.rows, request.deadline_ns, request.account)
+        model.take_in(key, [request], request.rows, request.deadline_ns, (request.account,))

@@ -20,7 +20,7 @@ from ringbatch.engine.collector.models import Batch, InFlight, Model, Worker
 from ringbatch.engine.collector.queue import Queue
 from ringbatch.engine.collector.usage import SEVERAL
 from ringbatch.engine.ipc.messages import TOO_LATE, task_words
-from ringbatch.shm.account import IDENTITY_MASK, MIXED, PriorityClass, common_class
+from ringbatch.shm.account import MIXED, PriorityClass, all_usual, common_class
 from ringbatch.shm.chain import step_in
 from ringbatch.shm.counters import ModelCounter
 from ringbatch.shm.engine_slots import BatchMark, EngineSlots, Request, columns
@@ -339,8 +339,7 @@ class Dispatcher:
         self.next_batch += 1
         idle = bool(model.roster.idle)
         worker = model.roster.take_idle() if idle else model.take_busy()
-        # Usual are accounts of weight 1, and requests of class normal.
-        priority = _NORMAL if max(accounts) <= IDENTITY_MASK else common_class(accounts)
+        priority = _NORMAL if all_usual(accounts) else common_class(accounts)
         divides = self._gate.on or priority == MIXED
         costs = model.queues.costs(requests) if divides else None
         worker.batches.append(unchecked_tuple(Batch, (mark, requests, costs, priority)))

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from ringbatch.engine.collector.arrivals import Arrivals
 from ringbatch.engine.collector.lines import MOST_TOGETHER, ClassTurns, Line, Newcomers
 from ringbatch.engine.collector.overtakes import Overtakes
-from ringbatch.engine.collector.usage import Usage
-from ringbatch.shm.account import IDENTITY_MASK, same_share
+from ringbatch.engine.collector.usage import Usage, without_repeats
+from ringbatch.shm.account import all_usual, same_share
 from ringbatch.shm.engine_slots import Request
 
 Cost = Callable[[Request], float]
@@ -73,26 +73,29 @@ class FairOrder:
     def extend(self, requests: Iterable[Request]) -> None:
         """Append requests, as `deque.extend` does."""
         several = list(requests)
-        self.add(several, sum([request.rows for request in several]))
+        if several:
+            rows = sum([request.rows for request in several])
+            self.add(several, rows, without_repeats([each.account for each in several]))
 
-    def add(self, requests: Sequence[Request], rows: int, words: Sequence[int] = ()) -> None:
+    def add(self, requests: Sequence[Request], rows: int, words: Sequence[int]) -> None:
         """Append requests.
 
         Args:
             requests: in order.
             rows: instances in all of them.
-            words: the account word of each; looked up if left out.
+            words: the account word of each; of one account, only one.
         """
-        place = self._arrivals.add(requests)
+        place, count = self._arrivals.add(requests), len(requests)
         # In several orders, an account waits in more than one place at once.
-        if len(requests) == 1 or self._usage.orders > 1:
+        if len(words) == 1 or self._usage.orders > 1:
             self._append(requests, place)
             return
-        words = words or [request.account for request in requests]
-        single_rows = rows == len(requests)
-        for first in range(0, len(requests), MOST_TOGETHER):
-            some = requests[first : first + MOST_TOGETHER]
-            own = words[first : first + MOST_TOGETHER]
+        single_rows = rows == count
+        for first in range(0, count, MOST_TOGETHER):
+            some, own = requests, words
+            if count > MOST_TOGETHER:
+                behind = first + MOST_TOGETHER
+                some, own = requests[first:behind], words[first:behind]
             if not self._are_newcomers(some, own, place + first, single_rows):
                 self._append(some, place + first)
 
@@ -192,11 +195,10 @@ class FairOrder:
         """
         if self._usage.find(words[0]) is not None:
             return False
-        first, most = requests[0], max(words)
+        first = requests[0]
         cost = self._cost_of(first)
         return (
-            # Usual are accounts of weight 1, and requests of class normal.
-            (most <= IDENTITY_MASK or same_share(min(words), most))
+            (all_usual(words) or same_share(min(words), max(words)))
             and (single_rows or all(each.rows == first.rows for each in requests))
             and (self._cost is None or all(self._cost(each) == cost for each in requests))
             and self._begin_together(words, place, first.rows, cost)
@@ -234,7 +236,7 @@ class FairOrder:
         if newest is None or not joins:
             turns = self._turns[self._usage.class_of(word).kind]
             newest = Newcomers(self._lines, turns, word, rows, cost)
-        if not self._usage.begin_together(words, newest):
+        if not self._usage.begin_together(words, newest, newest.words):
             return False
         newest.words += words
         newest.places += range(place, place + count)

@@ -113,7 +113,7 @@ class Newcomers(AccountUsage):
         self.rows, self.cost = rows, cost
         self.waiting, self.lines = cost, 1
         self.key = self.used + cost / self.weight
-        self.words: list[int] = []
+        self.words: list[object] = []
         self.places: list[int] = []
 
     def __lt__(self, _: object) -> bool:

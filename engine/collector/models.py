@@ -325,12 +325,11 @@ class Model:
         requests: Sequence[Request],
         rows: int,
         earliest_ns: int,
-        account: int,
-        words: Sequence[int] = (),
+        words: Sequence[int],
     ) -> None:
         """Queue requests that are in `in_flight`; the arguments are those of `Queues.extend`."""
         self.agenda.add(self.reference)
-        self.queues.extend(key, requests, rows, earliest_ns, account, words)
+        self.queues.extend(key, requests, rows, earliest_ns, words)
         if self.lingering.watching:
             self.lingering.came(requests)
         self.taken_requests += len(requests)

@@ -86,7 +86,7 @@ class Queue:
         requests: Sequence[Request],
         rows: int,
         earliest_ns: int,
-        words: Sequence[int] = (),
+        words: Sequence[int],
     ) -> None:
         """Take requests in, behind the others.
 
@@ -94,7 +94,7 @@ class Queue:
             requests: in order.
             rows: instances in all of them.
             earliest_ns: the earliest of their deadlines.
-            words: the account word of each; looked up if left out.
+            words: the account word of each; of one account, only one.
         """
         if not self._requests:
             self.earliest_ns, self._exact = earliest_ns, True

@@ -7,7 +7,7 @@ from typing import Final
 from ringbatch.engine.collector.fair_order import Cost, FairOrder
 from ringbatch.engine.collector.instants import Instants
 from ringbatch.engine.collector.queue import Fitting, Key, Queue
-from ringbatch.engine.collector.usage import SEVERAL, Usage
+from ringbatch.engine.collector.usage import SEVERAL, Usage, shared_account
 from ringbatch.shm.account import NOBODY
 from ringbatch.shm.engine_slots import Request
 
@@ -109,8 +109,7 @@ class Queues:
         requests: Sequence[Request],
         rows: int,
         earliest_ns: int,
-        account: int,
-        words: Sequence[int] = (),
+        words: Sequence[int],
     ) -> None:
         """Add requests to the queue of their key, as `Queue.extend` does.
 
@@ -119,9 +118,9 @@ class Queues:
             requests: in order.
             rows: instances in all of them.
             earliest_ns: the earliest of their deadlines.
-            account: the account word of all of them, or `SEVERAL`.
-            words: the account word of each; looked up if left out.
+            words: the account word of each; of one account, only one.
         """
+        account = shared_account(words)
         if account != self.word:
             self.word = SEVERAL if self.rows else account
         queue = self._queues.get(key)

@@ -11,8 +11,7 @@ that waits no more can be forgotten at once: memory is bounded by the requests t
 """
 
 from collections.abc import Sequence
-from itertools import repeat
-from typing import Final
+from typing import Final, cast
 
 from ringbatch.shm.account import PriorityClass, class_of, weight_of
 
@@ -27,10 +26,18 @@ CLASS_WEIGHTS: Final = {
 its share goes first."""
 
 
-def shared_account(accounts: Sequence[int]) -> int:
-    """Return the word that all these account words are; `SEVERAL` if they differ."""
-    first = accounts[0]
-    return first if accounts.count(first) == len(accounts) else SEVERAL
+def without_repeats(words: Sequence[int]) -> Sequence[int]:
+    """Return account words; only the first if they are all the same."""
+    first = words[0]
+    # Of several accounts, the last request is rarely from the account of the first.
+    if first != words[-1] or words.count(first) < len(words):
+        return words
+    return words[:1]
+
+
+def shared_account(words: Sequence[int]) -> int:
+    """Return the account of words `without_repeats`; `SEVERAL` if there are several."""
+    return words[0] if len(words) == 1 else SEVERAL
 
 
 class ClassUsage:
@@ -92,7 +99,9 @@ class Usage:
 
     def __init__(self) -> None:
         self.classes = [ClassUsage(each) for each in PriorityClass]
-        self._accounts: dict[int, AccountUsage] = {}
+        self._accounts: dict[object, AccountUsage] = {}
+        """By word. Where words come by the dozen they have the type `object`: mypyc copies each
+        `int` that it takes out of a sequence."""
         self._clock = 0.0
         self.orders = 0
         self.overtaken: dict[int, int] = {}
@@ -109,7 +118,7 @@ class Usage:
     @property
     def only_account(self) -> int | None:
         """The word of the account that waits if there is only one, else None."""
-        return next(iter(self._accounts)) if len(self._accounts) == 1 else None
+        return cast("int", next(iter(self._accounts))) if len(self._accounts) == 1 else None
 
     def find(self, word: int) -> AccountUsage | None:
         """Return the account of a word; None if it does not wait."""
@@ -129,20 +138,26 @@ class Usage:
         account.lines += 1
         return account
 
-    def begin_together(self, words: Sequence[int], each: AccountUsage) -> bool:
+    def begin_together(
+        self, words: Sequence[object], each: AccountUsage, others: Sequence[object]
+    ) -> bool:
         """Note that accounts begin to wait that have the same counters, each with one request.
+
+        Args:
+            words: of the accounts.
+            each: the counters of each.
+            others: words of the accounts that have had the same counters before.
 
         Returns:
             False, with nothing done, if one of them waits, or comes twice.
         """
-        accounts = self._accounts
-        if not accounts.keys().isdisjoint(words):
-            return False
-        before = len(accounts)
-        accounts.update(zip(words, repeat(each), strict=False))
+        accounts, before = self._accounts, len(self._accounts)
+        for word in words:
+            accounts.setdefault(word, each)
         if len(accounts) < before + len(words):
-            for word in set(words):
-                del accounts[word]
+            for word in {*words}.difference(others):
+                if accounts[word] is each:
+                    del accounts[word]
             return False
         priority, cost = each.priority, each.waiting
         self._begin_in(priority, len(words))
@@ -156,7 +171,7 @@ class Usage:
         account.used, account.waiting, account.lines = each.used, each.waiting, each.lines
         return account
 
-    def take_together(self, words: Sequence[int], each: AccountUsage) -> None:
+    def take_together(self, words: Sequence[object], each: AccountUsage) -> None:
         """Note that the only requests of accounts with the same counters go into a batch."""
         priority, cost, gone = each.priority, each.waiting, len(words)
         accounts = self._accounts

@@ -10,7 +10,7 @@ from simulation.mutation import Mutant
 
 from ringbatch.engine.collector.fair_order import FairOrder
 from ringbatch.engine.collector.queues import Queues
-from ringbatch.engine.collector.usage import SEVERAL, Usage, shared_account
+from ringbatch.engine.collector.usage import SEVERAL, Usage, without_repeats
 from ringbatch.shm.account import PriorityClass, account_word
 from ringbatch.shm.engine_slots import Request
 from ringbatch.shm.errors import Overloaded
@@ -37,13 +37,13 @@ def queues_of(waiting: Sequence[Request]) -> Queues:
     queues = Queues()
     if waiting:
         rows = sum(each.rows for each in waiting)
-        queues.extend(b"", waiting, rows, 1 << 62, shared_account([r.account for r in waiting]))
+        queues.extend(b"", waiting, rows, 1 << 62, without_repeats([r.account for r in waiting]))
     return queues
 
 
 def really_before(queues: Queues, new: Request) -> int:
     """Return the number of instances that are taken before a new request."""
-    queues.extend(b"", [new], new.rows, 1 << 62, SEVERAL)
+    queues.extend(b"", [new], new.rows, 1 << 62, (new.account,))
     rows = 0
     while True:
         # A batch of one instance takes one request, whatever its rows.

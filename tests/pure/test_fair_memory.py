@@ -54,7 +54,7 @@ def flood(queues: Queues, addresses: int) -> int:
         word = accounts.peer(address(number)).account
         request = Request(number, 0, 1, 0, 0, 0, 0, 0, number, 1 << 62, word)
         key = b"b" if number % 2 and number > addresses // 2 else b"a"
-        queues.extend(key, [request], 1, request.deadline_ns, word)
+        queues.extend(key, [request], 1, request.deadline_ns, (word,))
         if number % 3 == 0:
             queues.remove(key, number)
         if queues.rows > WAITING + CAP:

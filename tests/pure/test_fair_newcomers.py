@@ -182,6 +182,14 @@ def come_anew_once_all_others_have_lines() -> None:
     assert [each.ref for each in order.take(3)[0]] == [1, 3, 2]
 
 
+def come_with_one_that_waits_already() -> None:
+    order = FairOrder(Usage(), None, [request(ref, ref) for ref in (1, 2, 3)])
+    order.extend([request(4, 4), request(5, 2)])
+    assert [each.ref for each in order.take(5)[0]] == [1, 2, 3, 4, 5]
+    order.extend([request(6, 1), request(7, 2)])
+    assert [each.ref for each in order.take(2)[0]] == [6, 7]
+
+
 def have_the_same_rows() -> None:
     """All requests have the same cost."""
     for together in (True, False):
@@ -250,6 +258,7 @@ PROOFS: Final[tuple[Callable[[], None], ...]] = (
     have_one_entry,
     come_one_by_one_to_one_entry,
     come_anew_once_all_others_have_lines,
+    come_with_one_that_waits_already,
     have_the_same_rows,
     have_the_same_cost,
     pay_for_all_of_their_class,
@@ -288,7 +297,13 @@ WRONG: Final = {
         Usage, "begin_together", "len(accounts) < before + len(words)", "False"
     ),
     "a known account is a newcomer": Mutant(
-        Usage, "begin_together", "not accounts.keys().isdisjoint(words)", "False"
+        Usage, "begin_together", "accounts.setdefault(word, each)", "accounts[word] = each"
+    ),
+    "a known account is forgotten": Mutant(
+        Usage, "begin_together", "accounts[word] is each", "True"
+    ),
+    "who has waited with the newcomers is forgotten": Mutant(
+        Usage, "begin_together", ".difference(others)", ""
     ),
     "who comes twice at once is known for ever": Mutant(
         Usage, "begin_together", "del accounts[word]", "pass"
@@ -307,9 +322,9 @@ WRONG: Final = {
     "their class goes for the price of one": Mutant(
         Usage, "take_together", "each.weight, cost * gone", "each.weight, cost"
     ),
-    "rows are not looked at": Mutant(FairOrder, "add", "rows == len(requests)", "True"),
+    "rows are not looked at": Mutant(FairOrder, "add", "rows == count", "True"),
     "all have the class of the first": Mutant(
-        FairOrder, "_are_newcomers", "or same_share(min(words), most)", "or True"
+        FairOrder, "_are_newcomers", "or same_share(min(words), max(words))", "or True"
     ),
     "all have the rows of the first": Mutant(
         FairOrder, "_are_newcomers", "each.rows == first.rows", "True"

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from ringbatch.engine.collector.queue import Key, Queue
 from ringbatch.engine.collector.queues import Queues
-from ringbatch.engine.collector.usage import SEVERAL, shared_account
+from ringbatch.engine.collector.usage import SEVERAL, without_repeats
 from ringbatch.shm.account import PriorityClass, account_word
 from ringbatch.shm.engine_slots import Request
 
@@ -28,8 +28,8 @@ def request(ref: int, account: int, rows: int = 1, deadline_ns: int = FAR_NS) ->
 
 def add(queues: Queues, *requests: Request, key: bytes = b"") -> None:
     rows, deadline_ns = sum(r.rows for r in requests), min(r.deadline_ns for r in requests)
-    account = shared_account([r.account for r in requests])
-    queues.extend(key, requests, rows, deadline_ns, account)
+    words = without_repeats([r.account for r in requests])
+    queues.extend(key, requests, rows, deadline_ns, words)
 
 
 def refs(requests: Iterable[Request]) -> list[int]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ringbatch.engine.collector.fair_order import FairOrder
 from ringbatch.engine.collector.queues import Queues
-from ringbatch.engine.collector.usage import Usage, shared_account
+from ringbatch.engine.collector.usage import Usage, without_repeats
 from ringbatch.shm.account import PriorityClass, account_word
 from ringbatch.shm.engine_slots import Request
 
@@ -24,8 +24,8 @@ def request(ref: int, account: int, deadline_ns: int = 1 << 62) -> Request:
 
 def add(queues: Queues, *requests: Request, key: bytes = b"") -> None:
     deadline_ns = min(each.deadline_ns for each in requests)
-    account = shared_account([each.account for each in requests])
-    queues.extend(key, requests, len(requests), deadline_ns, account)
+    words = without_repeats([each.account for each in requests])
+    queues.extend(key, requests, len(requests), deadline_ns, words)
 
 
 def overtaken(accounts: Iterable[int], cap: int = 2) -> dict[int, int]:

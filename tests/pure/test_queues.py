@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from ringbatch.engine.collector.batching import Pending, fitting
 from ringbatch.engine.collector.queue import Queue
 from ringbatch.engine.collector.queues import Queues
+from ringbatch.shm.account import NOBODY
 from ringbatch.shm.engine_slots import Request
 
 CAP = 8
@@ -31,11 +32,11 @@ def request(ref: int, rows: int = 1, accepted_ns: int = 0, deadline_ns: int = 10
 
 
 def add(queue: Queue, added: Request) -> None:
-    queue.extend([added], added.rows, added.deadline_ns)
+    queue.extend([added], added.rows, added.deadline_ns, (added.account,))
 
 
 def add_of(queues: Queues, key: bytes, added: Request) -> None:
-    queues.extend(key, [added], added.rows, added.deadline_ns, added.account)
+    queues.extend(key, [added], added.rows, added.deadline_ns, (added.account,))
 
 
 def seen(queue: Queue, cap: int = CAP, *, others: bool = False, idle: bool = True) -> Pending:
@@ -60,7 +61,8 @@ class QueueMachine(RuleBasedStateMachine):
             self.count += 1
             added.append(request(self.count, rows, self.count, deadline_ns))
         deadlines_ns = [request.deadline_ns for request in added]
-        self.queue.extend(added, sum(rows for rows, _ in several), min(deadlines_ns))
+        rows = sum(rows for rows, _ in several)
+        self.queue.extend(added, rows, min(deadlines_ns), (NOBODY,))
         self.model += added
 
     @precondition(lambda self: self.model)

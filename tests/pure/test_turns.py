@@ -9,6 +9,7 @@ import numpy as np
 from ringbatch.engine.collector.queues import Queues
 from ringbatch.engine.config.text_rules import BATCH_TOKENS, BUCKETS
 from ringbatch.engine.ipc.shaping import Budget, elements
+from ringbatch.shm.account import NOBODY
 from ringbatch.shm.engine_slots import Request
 
 SHORT, LONG = 10, 256
@@ -68,7 +69,7 @@ def play(
             at_ns, client = heapq.heappop(coming)
             tokens = clients[client]()
             key = b"%d" % bucket(tokens, edges)
-            queues.extend(key, [request(client, tokens, at_ns)], 1, 1 << 62, 0)
+            queues.extend(key, [request(client, tokens, at_ns)], 1, 1 << 62, (NOBODY,))
         batch = queues.take(queues.first(now_ns), 32)
         longest = max(one.request_bytes for one in batch)
         now_ns += FIXED_NS + TOKEN_NS * len(batch) * longest
