@@ -57,13 +57,23 @@ def main() -> int:
     # One that hangs and is ended says where it stood.
     faulthandler.enable()
     try:
-        segment = Segment.attach(start.segment)
-        lanes = [segment.lane_doorbell(lane) for lane in range(segment.layout.lanes)]
-        workers = [segment.worker_doorbell(worker) for worker in range(segment.layout.workers)]
-        doorbell = segment.collector_doorbell()
+        _collect(control, start)
     except StartupError as error:
         control.send(Failed(str(error)))
         return 1
+    return 0
+
+
+def _collect(control: ControlSocket, start: StartCollector) -> None:
+    """Stand by, and then be the collector until the supervisor ends it.
+
+    Raises:
+        StartupError: it cannot start.
+    """
+    segment = Segment.attach(start.segment)
+    lanes = [segment.lane_doorbell(lane) for lane in range(segment.layout.lanes)]
+    workers = [segment.worker_doorbell(worker) for worker in range(segment.layout.workers)]
+    doorbell = segment.collector_doorbell()
     deaths = _reported_deaths(control, segment, doorbell)
     settle()
     _wait_for_lock(control, segment)
@@ -89,7 +99,6 @@ def main() -> int:
         while not changed_limits.empty():
             collector.gate.set(changed_limits.get())
         loop.turn()
-    return 0
 
 
 def _reported_deaths(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ringbatch.engine.process.role_commands import StartCollector
-from ringbatch.engine.process.role_events import FROM_FRONTEND
+from ringbatch.engine.process.role_events import FROM_COLLECTOR, FROM_FRONTEND
 from ringbatch.shm.host.messages import Failed, encode
 
 LOOP = """
@@ -166,3 +166,49 @@ def test_a_process_that_finds_no_segment_ends_in_words(
         assert message.reason.startswith(
             "the engine's shared memory is gone; has the engine stopped?"
         )
+
+
+NO_MORE_THREADS = """
+import sys, threading
+from unittest import mock
+from ringbatch.engine.collector import role
+
+allowed, start = [None] * int(sys.argv.pop()), threading.Thread.start
+
+def start_if_allowed(thread):
+    if not allowed:
+        raise RuntimeError("can't start new thread")
+    allowed.pop()
+    start(thread)
+
+threading.Thread.start = start_if_allowed
+role.Segment = mock.Mock()
+role.Segment.attach.return_value.layout = mock.Mock(lanes=0, workers=0)
+sys.exit(role.main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("threads", "name"),
+    [(0, "the thread for the supervisor's messages"), (1, "the signals' thread")],
+    ids=["none", "one"],
+)
+def test_a_collector_that_gets_no_thread_ends_in_words(threads: int, name: str) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.sendall(encode(StartCollector("/rb.any", "info")))
+        control = f"--control-fd={theirs.fileno()}"
+        ended = subprocess.run(
+            [sys.executable, "-c", NO_MORE_THREADS, control, str(threads)],
+            pass_fds=(theirs.fileno(),),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ended.returncode == 1
+        assert "Traceback" not in ended.stderr
+        *_, last = ours.recv(4096).splitlines(keepends=True)
+        message = FROM_COLLECTOR.decode(last)
+        assert isinstance(message, Failed)
+        assert message.reason.startswith(f"no thread for {name}: can't start new thread; raise")
