@@ -2,6 +2,7 @@
 
 import threading
 from collections import deque
+from contextlib import suppress
 from typing import Final
 
 from ringbatch.frontend.client.waiter import Waiter
@@ -34,8 +35,8 @@ class CallbackQueue:
         functions may send a request, and they would stand on top of one another.
         """
         if self._over and (thread := threading.get_ident()) not in self._delivering:
-            self._delivering.add(thread)
             try:
+                self._delivering.add(thread)
                 self._resolve()
             finally:
                 self._delivering.discard(thread)
@@ -61,14 +62,23 @@ class CallbackQueue:
                 self._waiting -= 1
 
     def _resolve(self) -> None:
-        while self._over:
+        taken: list[Waiter] = []
+        # In one call of C, a waiter goes from the queue to the list. Python handles signals between
+        # two calls, and a KeyboardInterrupt there would lose a waiter that is in neither.
+        take = map(taken.append, iter(self._over.popleft, None))
+        try:
+            while self._over:
+                with suppress(IndexError):  # another thread was faster
+                    next(take)
+                for waiter in taken:
+                    waiter.resolve()
+                taken.clear()
+        except BaseException:
+            # A function that ends its thread ends no more than that.
             try:
-                waiter = self._over.popleft()
-            except IndexError:  # another thread was faster
-                return
-            try:
-                waiter.resolve()
-            except BaseException:
-                # A function that ends its thread ends no more than that.
+                # It does nothing if the waiter had come so far.
+                for waiter in taken:
+                    waiter.resolve()
+            finally:
                 self._resolve()
-                raise
+            raise

@@ -280,19 +280,19 @@ class AsyncRequest(ClientRequest):
     def resolve(self) -> None:
         """As in `Waiter`."""
         future = self.future
-        if not future.let_go():
-            return
-        if not future.set_running_or_notify_cancel():
-            return
         try:
-            result = self.result()
-        except Exception as error:
-            future.set_exception(error)
+            if not future.let_go() or not future.set_running_or_notify_cancel():
+                return
+            try:
+                result = self.result()
+            except Exception as error:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
         except BaseException:
-            future.set_exception(Interrupted("the thread that read the answer was interrupted"))
+            if not future.done():
+                future.set_exception(Interrupted("the thread that read the answer was interrupted"))
             raise
-        else:
-            future.set_result(result)
 
 
 class AnswerFuture(Future[Any]):

@@ -58,7 +58,7 @@ class Waiter:
         """Fail the request, whose slots belong to it no longer."""
 
     def resolve(self) -> None:
-        """Pass the answer on; by any thread, without the lock."""
+        """Pass the answer on, by any thread, without the lock; do nothing the second time."""
 
 
 class ClosingWaiter(Waiter):
