@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from typing import Final, NamedTuple
 
@@ -179,16 +179,21 @@ class Child:
         lines = [] if self.channel is None else self.channel.unread_lines()
         return [self._vocabulary.decode(line) for line in lines]
 
-    def reap(self) -> Death:
-        """End the descendants of an ended process, and return how it ended."""
+    def reap(self, why_killed: Callable[[], str] = str) -> Death:
+        """End the descendants of an ended process, and return how it ended.
+
+        Args:
+            why_killed: returns the words behind a SIGKILL from outside; empty if there are none.
+        """
         kill_session(self.pid)
         # If a debugger holds it, its status is not known yet, and is not waited for.
         status = self._process.poll()
         os.close(self.pidfd)
         if self.channel is not None:
             self.channel.close()
-        words = "ended" if status is None else ending(status)
         killed = status == -signal.SIGKILL and not self._killed
+        why = why_killed() if killed else ""
+        words = "ended" if status is None else ending(status, why)
         return Death(self.pid, words, killed or status == LOST_STATUS)
 
     def _end_at_once(self) -> None:
@@ -215,13 +220,20 @@ def _working_directory(title: str) -> str | None:
     return None
 
 
-def ending(status: int) -> str:
-    """Return a phrase for how a process ended, from `subprocess`'s return code."""
+def ending(status: int, why_killed: str = "") -> str:
+    """Return a phrase for how a process ended.
+
+    Args:
+        status: the return code, as `subprocess` has it.
+        why_killed: the words behind a SIGKILL; empty if nothing is known.
+    """
     if status >= 0:
         return f"ended with status {status}"
     try:
         name = signal.Signals(-status).name
     except ValueError:  # a realtime signal other than the first and the last
         name = f"signal {-status}"
-    hint = " (by hand, or out of memory?)" if -status == signal.SIGKILL else ""
+    hint = ""
+    if -status == signal.SIGKILL:
+        hint = why_killed or " (by hand, or out of memory?)"
     return f"was killed by {name}{hint}"

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from ringbatch.engine.process import placement, respawn
+from ringbatch.engine.process.memory_kills import MemoryKills
 from ringbatch.engine.process.role_events import FromRole
 from ringbatch.engine.supervisor.child_process import CannotStart, Child, Death
 from ringbatch.engine.supervisor.hang_detection import HangDetection
@@ -70,6 +71,7 @@ class ProcessManager:
         hang_timeout_s: as of `HangDetection`, in seconds.
         clock_ns: the monotonic clock.
         jitter: returns random numbers from 0 up to, but not including, 1.
+        memory_kills: of the kernel.
     """
 
     def __init__(
@@ -79,8 +81,10 @@ class ProcessManager:
         hang_timeout_s: int,
         clock_ns: Callable[[], int],
         jitter: Callable[[], float],
+        memory_kills: MemoryKills | None = None,
     ) -> None:
         self.stopping = False
+        self._memory_kills = memory_kills or MemoryKills()
         self._owner = owner
         self._loop = loop
         self._clock_ns = clock_ns
@@ -296,7 +300,7 @@ class ProcessManager:
         """Handle the end of a process, as the kernel reports it."""
         self._loop.forget(child.pidfd)
         self.drain_messages(managed)
-        death = child.reap()
+        death = child.reap(self._memory_kills.words)
         managed.child = None
         managed.ended_ns = self._clock_ns()
         managed.kill_ns = managed.limit_ns = None

@@ -3,12 +3,14 @@
 import errno
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
 from ringbatch.engine.process import respawn
+from ringbatch.engine.process.memory_kills import MemoryKills
 from ringbatch.engine.process.role_events import FromRole
 from ringbatch.engine.supervisor.child_process import CannotStart, Child, Death
 from ringbatch.engine.supervisor.loop import Loop
@@ -56,10 +58,10 @@ class Played:
     def kill(self, number: signal.Signals) -> None:
         self.signals.append(number)
 
-    def reap(self) -> Death:
+    def reap(self, why_killed: Callable[[], str] = str) -> Death:
         os.close(self.pidfd)
         os.close(self.channel)
-        return Death(self.pid, "ended", killed=False)
+        return Death(self.pid, f"ended{why_killed()}", killed=False)
 
 
 class Sleepless(Loop):
@@ -94,7 +96,10 @@ class Site:
         self.started_count = 0
         self.case = RestartCase.LOADING
         self.loop = Sleepless(self)
-        self.keeper = ProcessManager(self, self.loop, 2, lambda: self.now_ns, lambda: 0.5)
+        self.kills = Mock(words=Mock(return_value=""))
+        self.keeper = ProcessManager(
+            self, self.loop, 2, lambda: self.now_ns, lambda: 0.5, cast(MemoryKills, self.kills)
+        )
         self.managed = ManagedProcess(
             "it", self._start, worker=0, limits=Limits(Limit(5.0, "load_timeout_s = 5"), Limit(7.0))
         )
@@ -176,6 +181,14 @@ def test_a_failing_start_is_retried_with_growing_waits_until_it_succeeds(
     site.after(30)
     assert site.happened[-1] == "started"
     assert site.managed.restart_ns is None
+
+
+def test_the_end_of_a_process_is_explained_by_kills_for_memory(site: Site) -> None:
+    site.kills.words.return_value = " at the limit"
+    site.keeper.spawn(site.managed)
+    site.played.end()
+    site.after(0.0)
+    assert site.happened[1] == "ended at the limit"
 
 
 def test_a_process_of_our_own_is_tried_sooner(site: Site) -> None:

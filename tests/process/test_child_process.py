@@ -127,6 +127,24 @@ def test_every_status_has_words(status: int) -> None:
     assert ending(status) == f"ended with status {status}"
 
 
+def test_a_sigkill_from_outside_is_explained(start: Callable[..., Child]) -> None:
+    killed, ended = start("rest()"), start("rest()")
+    os.kill(killed.pid, signal.SIGKILL)
+    ended.kill(signal.SIGKILL)
+    for child in (killed, ended):
+        await_end(child)
+    assert killed.reap(lambda: " at the limit").words == "was killed by SIGKILL at the limit"
+    guess = "was killed by SIGKILL (by hand, or out of memory?)"
+    assert ended.reap(lambda: " at the limit").words == guess
+
+
+def test_a_sigkill_without_an_explanation_has_guesses(start: Callable[..., Child]) -> None:
+    child = start("rest()")
+    os.kill(child.pid, signal.SIGKILL)
+    await_end(child)
+    assert child.reap(str).words.endswith("(by hand, or out of memory?)")
+
+
 FORKS = """
 def child(act):
     if os.fork() == 0:
