@@ -4,6 +4,7 @@ import faulthandler
 import gc
 import logging
 import os
+import resource
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from typing import Final
@@ -18,6 +19,7 @@ from ringbatch.engine.supervisor.launching import ForkServer
 from ringbatch.engine.supervisor.supervisor import Supervisor
 from ringbatch.shm.engines import expect_free
 from ringbatch.shm.errors import StartupError
+from ringbatch.shm.host.descriptors import OTHERS
 from ringbatch.shm.host.log_lines import FORM_VARIABLE
 from ringbatch.shm.host.platform import require_supported_machine
 from ringbatch.shm.host.process import log_to_stderr
@@ -48,6 +50,7 @@ def run(
     require_supported_machine()
     _expect_working_directory()
     _expect_proc()
+    _expect_open_files(config.server.max_connections)
     placement.wake_without_preempting()
     launch = ForkServer()
     setproctitle("ringbatch: supervisor")
@@ -96,4 +99,19 @@ def _expect_proc() -> None:
         raise StartupError(
             "there is no /proc, by which an engine opens its own files and watches its processes; "
             "mount it (mount -t proc proc /proc)"
+        )
+
+
+def _expect_open_files(connections: int) -> None:
+    """Check that a frontend may open more files than it needs for itself.
+
+    If only some of the connections have room, the frontend starts and warns.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard <= OTHERS:
+        raise StartupError(
+            f"a process may have at most {hard} open files (ulimit -Hn). A frontend needs {OTHERS} "
+            f"for itself, so none is left for connections; allow {connections + OTHERS}, for "
+            f"max_connections = {connections} (LimitNOFILE= in the unit, docker run --ulimit "
+            "nofile=, /etc/security/limits.conf)"
         )

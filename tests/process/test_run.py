@@ -1,5 +1,6 @@
 """Obstacles that keep an engine from starting, before any process is made."""
 
+import resource
 from collections.abc import Callable
 
 import pytest
@@ -9,6 +10,7 @@ from ringbatch.engine.process import placement
 from ringbatch.engine.supervisor import run as run_module
 from ringbatch.engine.supervisor.handover import OldEngine
 from ringbatch.shm.errors import StartupError
+from ringbatch.shm.host.descriptors import OTHERS
 from ringbatch.shm.host.log_lines import FORM_VARIABLE
 
 
@@ -46,4 +48,38 @@ def test_a_start_without_proc_is_refused_in_words(
 ) -> None:
     monkeypatch.setattr(run_module, "_OWN_FILES", str(tmp_path_factory.getbasetemp() / "none"))
     with pytest.raises(StartupError, match=r"there is no /proc, .*mount -t proc"):
+        run_module.run(Config(server=ServerConfig(), models=()))
+
+
+class Started(Exception):
+    """The start has come to the step behind the checks of the host."""
+
+
+@pytest.fixture
+def _no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start() -> None:
+        raise Started
+
+    monkeypatch.setattr(placement, "wake_without_preempting", start)
+
+
+@pytest.mark.usefixtures("_no_more")
+@pytest.mark.parametrize("hard", [64, OTHERS])
+def test_a_start_with_files_for_no_connection_is_refused(
+    hard: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (hard, hard))
+    server = ServerConfig(max_connections=1000)
+    words = rf"at most {hard} open files .* needs {OTHERS} for itself, .*; allow {1000 + OTHERS},"
+    with pytest.raises(StartupError, match=words):
+        run_module.run(Config(server=server, models=()))
+
+
+@pytest.mark.usefixtures("_no_more")
+@pytest.mark.parametrize("hard", [OTHERS + 1, resource.RLIM_INFINITY])
+def test_a_start_with_files_for_a_connection_goes_on(
+    hard: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (64, hard))
+    with pytest.raises(Started):
         run_module.run(Config(server=ServerConfig(), models=()))

@@ -238,7 +238,7 @@ def test_a_process_that_cannot_be_started_again_is_tried_later(
 
 def test_a_first_start_without_descriptors_ends_in_words(server: Callable[..., Server]) -> None:
     # The segment's doorbells take some too, and most belong to no process that is started.
-    program = ("prlimit", "--nofile=12", *COMMAND)
+    program = ("prlimit", "--nofile=12:4096", *COMMAND)
     own = server({"unruly": {"path": "unruly.py", "workers": 8}}, program=program)
     assert own.process.wait() == 2
     last = own.stderr.splitlines()[-1]
