@@ -32,6 +32,7 @@ from ringbatch.frontend.http2.frames import (
 )
 from ringbatch.frontend.v1.answer import NumberAnswers
 from ringbatch.frontend.v1.request import requests_of
+from ringbatch.shm.account import NOBODY
 from ringbatch.shm.descriptors import SlotWords
 from ringbatch.shm.engine_slots import BatchMark, EngineSlots, Request
 from ringbatch.shm.lane import Lane
@@ -198,7 +199,7 @@ def decision(waiting: int) -> Piece:
     requests = [
         Request(number, 0, 1, 64, 0, 64, 0, 0, now_ns, now_ns + FAR_NS) for number in range(waiting)
     ]
-    queue.extend(requests, waiting, now_ns + FAR_NS)
+    queue.extend(requests, waiting, now_ns + FAR_NS, (NOBODY,))
 
     def run() -> None:
         pending = queue.pending(_POLICY.max_batch_size, others=False, idle=True)
