@@ -318,10 +318,10 @@ class FaultyChild(Child):
         self._cast.fails("unread_messages")
         return super().unread_messages()
 
-    def reap(self) -> Death:
+    def reap(self, why_killed: Callable[[], str] = str) -> Death:
         """See `Child.reap`."""
         self._cast.fails("reap")
-        return super().reap()
+        return super().reap(why_killed)
 
 
 class PlayedGauge(HostGauge):
