@@ -59,6 +59,7 @@ class ClientHarness:
         segment: the segment, as its maker has it.
         rung: number of rings at the collector.
         again: references that came once more, as their clients cancelled.
+        threads_before: threads that ran before any client of this engine.
 
     Args:
         models: in the model table.
@@ -88,6 +89,7 @@ class ClientHarness:
         ]
         self._stop = threading.Event()
         self._serving: list[threading.Thread] = []
+        self.threads_before = threading.enumerate()
         for model in models:
             publish(self.segment.words, layout.model(model.index), ModelState.SERVING)
 
@@ -214,9 +216,10 @@ def counted(harness: ClientHarness, counter: LaneCounter) -> int:
     return Counters(harness.segment.words, layout.lane_counters(CLIENT_LANE))[counter]
 
 
-def own_threads() -> list[threading.Thread]:
-    """Return the threads that clients have started."""
-    return [thread for thread in threading.enumerate() if thread.name == "ringbatch client"]
+def own_threads(harness: ClientHarness) -> list[threading.Thread]:
+    """Return the threads that clients have started since the engine is there."""
+    threads = (each for each in threading.enumerate() if each.name == "ringbatch client")
+    return [thread for thread in threads if thread not in harness.threads_before]
 
 
 def is_asleep(client: Client) -> bool:

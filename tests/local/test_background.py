@@ -116,11 +116,11 @@ def test_a_short_task_that_fails_says_so(caplog: pytest.LogCaptureFixture) -> No
 
 @pytest.mark.parametrize("called_off", [False, True])
 def test_delayed_work_is_done_unless_it_is_called_off(called_off: bool) -> None:
-    done = threading.Event()
+    done, before = threading.Event(), threading.enumerate()
     call_off = background.delayed("the word", 30.0 if called_off else 0.0, done.set)
     if called_off:
         call_off()
-        (thread,) = (t for t in threading.enumerate() if t.name == "the word")
+        (thread,) = (t for t in threading.enumerate() if t.name == "the word" and t not in before)
         thread.join(60)
     assert done.wait(0 if called_off else 60) is not called_off
 

@@ -255,9 +255,10 @@ def log_to(sink: HeldSink, reader: socket.socket) -> PayloadLog[bytes]:
     return log
 
 
-def is_alive() -> bool:
+def is_alive(log: PayloadLog[bytes]) -> bool:
     """Return whether the payload log's thread runs."""
-    return "the delivery of payloads" in [thread.name for thread in threading.enumerate()]
+    assert log._thread is not None
+    return log._thread.is_alive()
 
 
 @pytest.mark.parametrize("size", [100, MOST_BYTES + 1])
@@ -320,7 +321,7 @@ def test_the_last_messages_are_delivered_at_the_end(ends: Ends) -> None:
     sink.may.set()
     asyncio.run(log.finish())
     assert (sink.taken, log.delivered) == (sent, 20)
-    assert not is_alive()
+    assert not is_alive(log)
 
 
 def test_the_end_waits_for_no_sink_that_takes_nothing(
@@ -335,4 +336,4 @@ def test_the_end_waits_for_no_sink_that_takes_nothing(
     log.close()
     assert sink.taken == []
     sink.may.set()
-    wait_until(lambda: not is_alive(), "the thread ends")
+    wait_until(lambda: not is_alive(log), "the thread ends")

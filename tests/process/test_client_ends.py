@@ -48,7 +48,7 @@ def test_closing_ends_every_wait_and_leaves_a_whole_lane(
     client.close()
     harness.answer(taken_refs)
     assert harness.everything_is_free(CLIENT_LANE)
-    wait_until(lambda: not own_threads(), "the client's own thread has ended")
+    wait_until(lambda: not own_threads(harness), "the client's own thread has ended")
 
 
 @pytest.mark.parametrize("ask", [Client.infer, Client.infer_async, Client.infer_many])

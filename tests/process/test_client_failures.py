@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from client_harness import Answer, ClientHarness, usual_client
+from client_harness import Answer, ClientHarness, own_threads, usual_client
 from segment_fixture import spec
 
 from ringbatch.frontend import (
@@ -72,10 +72,6 @@ def numbers(count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     return np.arange(count, dtype=np.int64)
 
 
-def own_threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "ringbatch client"]
-
-
 def test_parts_that_are_refused_together_fail_their_request_and_nothing_else(
     harness: ClientHarness, client: Client, wait_until: WaitUntil
 ) -> None:
@@ -121,7 +117,7 @@ def test_a_function_of_a_future_that_ends_its_thread_ends_no_other_request(
     assert later.result(30).tolist() == [0, 1]
     harness.serve()
     assert client.infer_async("same", numbers(3)).result(30).tolist() == [0, 1, 2]
-    wait_until(lambda: len(own_threads()) == 1, "one thread is left")
+    wait_until(lambda: len(own_threads(harness)) == 1, "one thread is left")
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -142,7 +138,7 @@ def test_every_future_ends_after_any_error_in_the_clients_thread(
     usual = getattr(owner, where)
 
     def raising(one: Any, *arguments: Any) -> Any:
-        if threading.current_thread() in own_threads():
+        if threading.current_thread() in own_threads(harness):
             monkeypatch.setattr(owner, where, usual)
             usual(one, *arguments)
             raise error
