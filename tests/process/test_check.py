@@ -89,7 +89,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(mode)
     yield tmp_path
-    assert [entry.name for entry in DIRECTORY.iterdir() if APART in entry.name] == []
+    assert [entry.name for entry in DIRECTORY.iterdir() if f"{APART}." in entry.name] == []
 
 
 def run(folder: Path, command: str, *arguments: str) -> subprocess.CompletedProcess[str]:

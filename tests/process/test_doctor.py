@@ -122,7 +122,7 @@ def test_this_host_is_examined_in_words_and_objects() -> None:
 @exhaustive
 def test_it_leaves_nothing_behind() -> None:
     assert findings_of("--port", "0")["semaphores"][0]["level"] == "ok"
-    assert [entry.name for entry in DIRECTORY.iterdir() if APART in entry.name] == []
+    assert [entry.name for entry in DIRECTORY.iterdir() if f"{APART}." in entry.name] == []
 
 
 def test_the_doctor_finds_no_fault_in_features_that_engines_use_here() -> None:

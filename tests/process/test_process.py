@@ -44,7 +44,7 @@ def sleeps(pid: int) -> bool:
 
 @pytest.mark.parametrize("late", [False, True], ids=["amid-a-step", "asleep"])
 def test_sigterm_ends_the_loop_at_any_point(late: bool, wait_until: Callable[..., object]) -> None:
-    name = f"/rb-test-process-{late}"
+    name = f"/ringbatch-process-{os.getpid()}"
     child = subprocess.Popen([sys.executable, "-c", LOOP, name], stdout=subprocess.PIPE, text=True)
     with child:
         try:
