@@ -6,15 +6,13 @@ because with pytest's importlib mode a test cannot import from here.
 
 import gc
 import os
-import random
 import re
 import signal
-import socket
 import sys
 import textwrap
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -22,6 +20,7 @@ import pytest
 from brief_reports import BriefReports
 from dealing import dealt
 from dev_shm import Turns
+from free_ports import FreePorts
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from skips import VARIABLE, Outcomes
@@ -275,31 +274,10 @@ def wait_until() -> Callable[..., object]:
 
 
 @pytest.fixture(scope="session")
-def free_port_factory() -> Callable[[], int]:
-    """`free_port_factory()`: a TCP port of 127.0.0.1 that is free, another one each time.
-
-    It lies below the range from which Linux takes ports for outgoing connections, so that no
-    client of a test sits down on it before the server does.
-    """
-    handed_out: set[int] = set()
-    source = random.SystemRandom()
-
-    def is_free(port: int) -> bool:
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                return False
-        return True
-
-    def free_port() -> int:
-        while True:
-            port = source.randrange(10_000, 32_000)
-            if port not in handed_out and is_free(port):
-                handed_out.add(port)
-                return port
-
-    return free_port
+def free_port_factory() -> Iterator[Callable[[], int]]:
+    """`free_port_factory()`: a TCP port of 127.0.0.1 that is free, another one each time."""
+    with closing(FreePorts()) as ports:
+        yield ports
 
 
 @pytest.fixture

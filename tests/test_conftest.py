@@ -11,9 +11,11 @@ import sys
 import textwrap
 import urllib.request
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from free_ports import FreePorts
 from hypothesis import settings
 from start_times import start_time_of
 from tiers import exhaustive, first_of, only
@@ -255,6 +257,26 @@ def test_free_ports_differ_and_can_be_bound(free_port_factory: Callable[[], int]
     assert len(set(ports)) == len(ports)
     with socket.socket() as server:
         server.bind(("127.0.0.1", ports[0]))
+
+
+def test_a_port_that_one_process_has_is_no_other_ones() -> None:
+    with closing(FreePorts()) as before:
+        first, second = before(), before()
+    drawn = iter([first, first, second, first])
+    with closing(FreePorts(drawn.__next__)) as one, closing(FreePorts(drawn.__next__)) as other:
+        assert (one(), other()) == (first, second)
+        one.close()
+        assert other() == first
+
+
+def test_a_port_in_use_is_nobodys() -> None:
+    with closing(FreePorts()) as before:
+        taken, free = before(), before()
+    with (
+        socket.create_server(("127.0.0.1", taken)),
+        closing(FreePorts(iter([taken, free]).__next__)) as ports,
+    ):
+        assert ports() == free
 
 
 def test_tmp_model_writes_the_source_without_its_indentation(

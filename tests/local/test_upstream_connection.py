@@ -150,9 +150,8 @@ def test_an_answer_that_breaks_off_is_not_asked_for_again(begun: bytes, kept: bo
     assert str(error) == "the model server closed the connection in the middle of its answer"
 
 
-def test_a_server_that_is_not_there_is_down() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        address = Address("127.0.0.1", listener.getsockname()[1], "")
+def test_a_server_that_is_not_there_is_down(free_port: int) -> None:
+    address = Address("127.0.0.1", free_port, "")
     error = failure(Upstream(address, [address.host]))
     assert error.status is Status.SERVER_DOWN
     assert str(error) == "the model server cannot be reached: connection refused"

@@ -147,10 +147,10 @@ def downs(pool: Pool) -> list[bool]:
     return [states[tag].down for tag in known]
 
 
-def gone() -> int:
-    """A port at which nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+@pytest.fixture
+def gone(free_port_factory: Callable[[], int]) -> Callable[[], int]:
+    """`gone()`: a port at which nobody listens."""
+    return free_port_factory
 
 
 def test_batches_go_to_the_server_with_the_fewest(server: Make) -> None:
@@ -166,7 +166,9 @@ def test_batches_go_to_the_server_with_the_fewest(server: Make) -> None:
     assert (first.posts, second.posts) == (1, 4)
 
 
-def test_a_server_that_takes_no_connection_costs_no_batch(server: Make) -> None:
+def test_a_server_that_takes_no_connection_costs_no_batch(
+    server: Make, gone: Callable[[], int]
+) -> None:
     second = server()
     pool = pool_of(gone(), second.port)
     assert [post(pool).body for _ in range(3)] == [b"ok"] * 3
@@ -174,7 +176,9 @@ def test_a_server_that_takes_no_connection_costs_no_batch(server: Make) -> None:
     assert [one[1:4] for one in counts(pool)] == [(1, 1, 0), (3, 0, 0)]
 
 
-def test_an_answer_that_is_too_large_is_no_failure_of_its_server(server: Make) -> None:
+def test_an_answer_that_is_too_large_is_no_failure_of_its_server(
+    server: Make, gone: Callable[[], int]
+) -> None:
     large = server(b"HTTP/1.1 200 OK\r\ncontent-length: 99999999\r\n\r\n")
     pool, _ = shared(large.port, gone())
     for _ in range(DOWN_AFTER):
@@ -238,7 +242,7 @@ def no_thread(_thread: threading.Thread) -> None:
 
 
 @pytest.mark.parametrize("always", [False, True])
-def test_where_nobody_is_there_all_are_tried_once(always: bool) -> None:
+def test_where_nobody_is_there_all_are_tried_once(gone: Callable[[], int], always: bool) -> None:
     pool = pool_of(gone(), gone(), always=always)
     for _ in range(2):
         error = failure(pool)
@@ -275,7 +279,9 @@ def test_a_server_that_asked_to_wait_is_asked_again_after_that(server: Make) -> 
     assert post(pool).status == 200
 
 
-def test_a_refusal_says_more_than_a_server_that_is_not_there(server: Make) -> None:
+def test_a_refusal_says_more_than_a_server_that_is_not_there(
+    server: Make, gone: Callable[[], int]
+) -> None:
     pool = pool_of(server(MANY).port, gone())
     assert post(pool).status == 429
 

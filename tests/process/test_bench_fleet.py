@@ -19,10 +19,9 @@ REQUESTS = [post("x", "/", b"")]
 
 
 @pytest.fixture
-def nobody() -> Target:
+def nobody(free_port: int) -> Target:
     """An address at which nothing listens."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return Target(*probe.getsockname())
+    return Target("127.0.0.1", free_port)
 
 
 @pytest.mark.parametrize("kind", [Kind.POISSON, Kind.CLOSED])

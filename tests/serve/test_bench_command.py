@@ -277,11 +277,9 @@ def refused(
 
 
 def test_a_server_that_is_not_there_or_no_server_of_models_is_named(
-    tmp_path: Path, babbler: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, babbler: str, capsys: pytest.CaptureFixture[str], free_port: int
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    url = f"http://127.0.0.1:{port}"
+    url = f"http://127.0.0.1:{free_port}"
     assert f"nothing serves at {url}" in refused(capsys, tmp_path, "--url", url)
     assert "is not HTTP" in refused(capsys, tmp_path, "--url", babbler)
     assert "must be http://HOST:PORT" in refused(capsys, tmp_path, "--url", "localhost:80")

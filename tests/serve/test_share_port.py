@@ -1,7 +1,6 @@
 """Two engines at one address: each answers, one comes and one goes, and no request fails."""
 
 import json
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,13 +27,6 @@ def predict(instances):
     return instances
 """
 WaitUntil = Callable[..., Any]
-
-
-@pytest.fixture
-def port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        number: int = found.getsockname()[1]
-    return number
 
 
 class Pair:
@@ -75,8 +67,8 @@ class Pair:
 
 
 @pytest.fixture
-def pair(tmp_path: Path, port: int) -> Iterator[Pair]:
-    found = Pair(tmp_path, port)
+def pair(tmp_path: Path, free_port: int) -> Iterator[Pair]:
+    found = Pair(tmp_path, free_port)
     yield found
     found.end()
 
@@ -134,10 +126,11 @@ def test_an_engine_that_does_not_share_its_port_is_refused_in_words(pair: Pair) 
 
 
 @exhaustive
-def test_both_answer_over_grpc(pair: Pair, wait_until: WaitUntil) -> None:
+def test_both_answer_over_grpc(
+    pair: Pair, free_port_factory: Callable[[], int], wait_until: WaitUntil
+) -> None:
     grpc = pytest.importorskip("grpc")
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        grpc_port = found.getsockname()[1]
+    grpc_port = free_port_factory()
     one, other = (pair.start(grpc_port=grpc_port).wait_ready() for _ in range(2))
 
     def alive() -> bool:

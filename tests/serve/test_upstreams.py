@@ -3,12 +3,11 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
@@ -30,10 +29,10 @@ class Sleepers:
         ports: of each.
     """
 
-    def __init__(self, stack: ExitStack, count: int, seconds: float = 0.02) -> None:
+    def __init__(self, stack: ExitStack, ports: Sequence[int], seconds: float = 0.02) -> None:
         self._stack = stack
         self._seconds = seconds
-        self.ports = [free_port() for _ in range(count)]
+        self.ports = ports
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
         for port in self.ports:
             self.start(port)
@@ -52,11 +51,6 @@ class Sleepers:
     def kill(self, port: int) -> None:
         self.processes[port].kill()
         self.processes[port].wait()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 class Clients:
@@ -101,9 +95,9 @@ class Clients:
 
 
 @pytest.fixture
-def sleepers() -> Iterator[Sleepers]:
+def sleepers(free_port_factory: Callable[[], int]) -> Iterator[Sleepers]:
     with ExitStack() as stack:
-        yield Sleepers(stack, 2)
+        yield Sleepers(stack, [free_port_factory(), free_port_factory()])
 
 
 def started(start: Start, sleepers: Sleepers, **more: object) -> Server:
@@ -177,10 +171,12 @@ def test_a_server_is_stopped_and_goes_on_and_no_request_fails(
 
 
 @exhaustive
-def test_a_server_that_is_slow_gets_fewer_batches(start: Start, wait_until: WaitUntil) -> None:
+def test_a_server_that_is_slow_gets_fewer_batches(
+    start: Start, free_port_factory: Callable[[], int], wait_until: WaitUntil
+) -> None:
     with ExitStack() as stack:
-        quick = Sleepers(stack, 1, 0.02)
-        slow = Sleepers(stack, 1, 0.06)
+        quick = Sleepers(stack, [free_port_factory()], 0.02)
+        slow = Sleepers(stack, [free_port_factory()], 0.06)
         model = {"path": quick.urls + slow.urls, "workers": 8, "max_batch_size": 1}
         server = start({"m": model})
         with Clients(server.port) as clients:
