@@ -38,6 +38,8 @@ LEFTOVER_PREFIXES = ("ringbatch", "sem.ringbatch")
 LEFTOVER_GRACE_S = 10.0
 KEY_MARK: Final = b"a-key-of-the-tests"
 """Part of every API key that a test gives to an engine, searched for in logs after the run."""
+_REMOVED: Final = " (deleted)"
+"""What Linux writes behind the path of a folder that is no more."""
 LOGS: Final = ("stdout", "stderr", "*.log")
 ROOT: Final = Path(__file__).resolve().parents[1]
 EXAMPLES: Final = 15
@@ -51,6 +53,9 @@ OF_A_TERMINAL: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 gc.disable()
 
 _names_before: Final = pytest.StashKey[set[str]]()
+_folder: Final = pytest.StashKey[int]()
+"""The folder of the run. At its end pytest lets go of it, and any other run may then rename and
+remove it."""
 _left: Final = pytest.StashKey[list[str]]()
 
 
@@ -157,6 +162,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_sessionstart(session: pytest.Session) -> None:
     if not hasattr(session.config, "workerinput"):
         session.config.stash[_names_before] = _own_names()
+        folder = session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
+        session.config.stash[_folder] = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
 
 
 @pytest.hookimpl(trylast=True)
@@ -170,7 +177,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     before = session.config.stash.get(_names_before, None)
     if before is None:
         return
-    folder = session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
+    folder = Path("/proc/self/fd", str(session.config.stash[_folder]))
     give_up_at = time.monotonic() + LEFTOVER_GRACE_S
     while (left := _leftovers(before, folder)) and time.monotonic() < give_up_at:
         time.sleep(0.1)
@@ -204,7 +211,7 @@ def _leftovers(before: set[str], folder: Path) -> list[str]:
 
 def _logs_with_keys(folder: Path) -> list[str]:
     """Return the log files of the tests' processes that contain an API key."""
-    logs = (path for pattern in LOGS for path in folder.rglob(pattern) if path.is_file())
+    logs = (path for pattern in LOGS for path in folder.resolve().rglob(pattern) if path.is_file())
     return [f"an API key in {path}" for path in logs if KEY_MARK in path.read_bytes()]
 
 
@@ -238,10 +245,11 @@ def _is_dead(name: str) -> bool:
 
 def _processes_in(folder: Path) -> list[int]:
     """Living processes that run in a folder of the tests."""
+    inside = os.readlink(folder).removesuffix(_REMOVED)
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it has ended, or is another user's
-            if Path(os.readlink(entry / "cwd")).is_relative_to(folder):
+            if Path(os.readlink(entry / "cwd").removesuffix(_REMOVED)).is_relative_to(inside):
                 found.append(int(entry.name))
     return found
 

@@ -43,6 +43,17 @@ LEAVES_A_PROCESS = """
     def test_nothing():
         pass
 """
+RENAMES = """
+    import shutil
+
+    import pytest
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(session):
+        base = session.config._tmp_path_factory.getbasetemp()
+        base.rename(base.with_name("garbage-of-a-test"))
+        shutil.rmtree(base.with_name("garbage-of-a-test"))
+"""
 HANGS = """
     import time
 
@@ -188,6 +199,17 @@ def test_a_run_that_leaves_a_process_fails_and_ends_it(
     run = run_pytest(tmp_path, LEAVES_A_PROCESS, *arguments, grace_s=0)
     left = re.findall(r"process (\d+): sleep 3600", run.stdout)
     assert (run.returncode, len(left)) == (1, 1), run.stdout
+    wait_until(lambda: start_time_of(int(left[0])) is None, "the killed process to be gone")
+
+
+def test_a_process_is_found_although_another_run_has_renamed_the_folder(
+    tmp_path: Path, wait_until: Callable[..., object]
+) -> None:
+    """Pytest removes folders of runs that have ended, and this one nearly has."""
+    (tmp_path / "another_run.py").write_text(textwrap.dedent(RENAMES))
+    run = run_pytest(tmp_path, LEAVES_A_PROCESS, "-p", "another_run", grace_s=0)
+    left = re.findall(r"process (\d+): sleep 3600", run.stdout)
+    assert (run.returncode, len(left)) == (1, 1), run.stdout + run.stderr
     wait_until(lambda: start_time_of(int(left[0])) is None, "the killed process to be gone")
 
 
