@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 _FILES: Final = ("FILE", "DIR", "MODEL")
+_WIDE: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +71,20 @@ def _commands(parser: argparse.ArgumentParser) -> Iterator[Command]:
 def _command(
     parser: argparse.ArgumentParser, name: str, about: str, commands: Sequence[Command] = ()
 ) -> Command:
-    usage = " ".join(parser.format_usage().removeprefix("usage: ").split())
+    usage = " ".join(_usage(parser).removeprefix("usage: ").split())
     arguments = tuple(
         _argument(parser, action)
         for action in parser._actions
         if not isinstance(action, argparse._SubParsersAction) and action.help != argparse.SUPPRESS
     )
     return Command(name, about, usage, arguments, parser.epilog or "", commands)
+
+
+def _usage(parser: argparse.ArgumentParser) -> str:
+    # The parser's own is as wide as the terminal, and loses the bars of a group where it breaks it.
+    formatter = parser.formatter_class(prog=parser.prog, width=_WIDE)
+    formatter.add_usage(parser.usage, parser._actions, parser._mutually_exclusive_groups)
+    return formatter.format_help()
 
 
 def _argument(parser: argparse.ArgumentParser, action: argparse.Action) -> Argument:

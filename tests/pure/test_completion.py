@@ -67,6 +67,14 @@ def test_the_command_that_is_typed_alone_gets_its_arguments(command: Command) ->
         assert one == command if one.name == command.name else len(one.arguments) == 1
 
 
+@pytest.mark.parametrize("columns", [20, 40, 80, 500])
+def test_the_terminals_width_changes_nothing(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert usage_of(cli._parser()) == PROGRAM
+    usages = {command.name: command.usage for command in PROGRAM.commands}
+    assert "[--engine ENGINE | --pid PID | ENGINE]" in usages["status"]
+
+
 def test_the_usage_is_that_of_help() -> None:
     assert len(PROGRAM.commands) >= 11
     for command in commands():

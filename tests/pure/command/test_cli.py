@@ -236,8 +236,12 @@ def lines_of_help(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
 
 @pytest.mark.parametrize("section", [ServerConfig, ModelConfig])
 def test_help_of_serve_names_every_flag_with_its_default(
-    capsys: pytest.CaptureFixture[str], section: type[ServerConfig] | type[ModelConfig]
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    section: type[ServerConfig] | type[ModelConfig],
 ) -> None:
+    # A narrow terminal breaks long words.
+    monkeypatch.setenv("COLUMNS", "80")
     text = help_of(capsys, "serve")
     for key, setting in settings(section).items():
         if key == "path":
