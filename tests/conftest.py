@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final, TypeVar
 
 import pytest
@@ -292,6 +293,13 @@ def free_port_factory() -> Iterator[Callable[[], int]]:
 def free_port(free_port_factory: Callable[[], int]) -> int:
     """A free TCP port of 127.0.0.1."""
     return free_port_factory()
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A folder for Unix sockets, whose paths have at most 107 bytes, wherever TMPDIR is."""
+    with TemporaryDirectory(prefix="rb-", dir="/tmp") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture

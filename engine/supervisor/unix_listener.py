@@ -139,4 +139,4 @@ def _reason(error: OSError) -> str:
         return "this user may not make files in its directory"
     if error.errno == errno.EPERM:
         return "this user may not give it that group; see unix_socket_group"
-    return os.strerror(error.errno or 0)
+    return os.strerror(error.errno) if error.errno else str(error)

@@ -30,10 +30,10 @@ METRICS = (
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(short_folder: Path) -> Path:
     """Path for a configuration, beside its model."""
-    (tmp_path / "model.py").touch()
-    return tmp_path / "ringbatch.toml"
+    (short_folder / "model.py").touch()
+    return short_folder / "ringbatch.toml"
 
 
 def served_by(

@@ -6,7 +6,6 @@ import socket
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -21,12 +20,8 @@ from ringbatch.shm.errors import StartupError
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Iterator[str]:
-    # A path of pytest's may be too long for a socket.
-    before = Path.cwd()
-    os.chdir(tmp_path)
-    yield str(tmp_path / "s")
-    os.chdir(before)
+def path(short_folder: Path) -> str:
+    return str(short_folder / "s")
 
 
 def listen(path: str, mode: int = 0o660, group: str | None = None) -> socket.socket:
@@ -88,6 +83,8 @@ def test_an_obstacle_is_named(path: str) -> None:
         listen(f"{path}/none/s")
     with pytest.raises(StartupError, match="no group 'nobody-has-this'"):
         listen(path, group="nobody-has-this")
+    with pytest.raises(StartupError, match="path too long"):
+        listen(f"{path}{'s' * 107}")
     assert not Path(path).exists()
 
 

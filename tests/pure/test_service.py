@@ -58,8 +58,8 @@ class Manager:
 
 
 @pytest.fixture(params=["path", "abstract"])
-def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Manager]:
-    names = {"path": str(tmp_path / "notify"), "abstract": f"\0ringbatch-test-{os.getpid()}"}
+def manager(request: pytest.FixtureRequest, short_folder: Path) -> Iterator[Manager]:
+    names = {"path": str(short_folder / "notify"), "abstract": f"\0ringbatch-test-{os.getpid()}"}
     usec = {"WATCHDOG_USEC": str(WATCHDOG_S * 1_000_000), "WATCHDOG_PID": str(os.getpid())}
     found = Manager(names[request.param], usec)
     yield found
@@ -231,8 +231,8 @@ def test_without_a_service_manager_nothing_is_planned() -> None:
     assert service._health._asking is None
 
 
-def test_a_service_manager_that_is_gone_harms_nobody(tmp_path: Path) -> None:
-    service = Service({"NOTIFY_SOCKET": str(tmp_path / "gone")}, lambda: True)
+def test_a_service_manager_that_is_gone_harms_nobody(short_folder: Path) -> None:
+    service = Service({"NOTIFY_SOCKET": str(short_folder / "gone")}, lambda: True)
     service.is_ready()
 
 
@@ -303,8 +303,8 @@ def test_other_sockets_are_refused_in_words(
             expect(sockets, host, port + change, frontends)
 
 
-def test_a_unix_socket_is_passed_where_one_is_configured(tmp_path: Path) -> None:
-    path = str(tmp_path / "s")
+def test_a_unix_socket_is_passed_where_one_is_configured(short_folder: Path) -> None:
+    path = str(short_folder / "s")
     with socket.socket(socket.AF_UNIX) as unix, listening() as tcp:
         unix.bind(path)
         unix.listen()

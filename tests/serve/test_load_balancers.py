@@ -367,12 +367,14 @@ LOADS: Final = (
 """Loads, each with HAProxy's state of the server, 2 for up and 0 for down, and its weight."""
 
 
-def test_haproxy_understands_each_word_and_an_operator_has_the_last(tmp_path: Path) -> None:
+def test_haproxy_understands_each_word_and_an_operator_has_the_last(
+    tmp_path: Path, short_folder: Path
+) -> None:
     configuration = tmp_path / "haproxy.cfg"
     command = [program(KINDS["haproxy"]), "-db", "-f", str(configuration)]
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
-    configuration.write_text(ASIDE.format(folder=tmp_path, port=port))
+    configuration.write_text(ASIDE.format(folder=short_folder, port=port))
 
     async def run() -> None:
         load = LOADS[0][0]
@@ -380,18 +382,18 @@ def test_haproxy_understands_each_word_and_an_operator_has_the_last(tmp_path: Pa
         running = await asyncio.create_subprocess_exec(*command, stderr=subprocess.DEVNULL)
         try:
             async with asyncio.timeout(60):
-                while not (tmp_path / "admin").exists():
+                while not (short_folder / "admin").exists():
                     await asyncio.sleep(0.01)
                 for load_report, expected in LOADS:
                     load = load_report
-                    while await known(tmp_path) != (*expected, "0"):
+                    while await known(short_folder) != (*expected, "0"):
                         await asyncio.sleep(0.01)
-                await haproxy_command(tmp_path, "set server engines/one state drain")
-                drained = await known(tmp_path)
+                await haproxy_command(short_folder, "set server engines/one state drain")
+                drained = await known(short_folder)
                 load = LOADS[0][0]
-                while (await known(tmp_path))[1] != "17":
+                while (await known(short_folder))[1] != "17":
                     await asyncio.sleep(0.01)
-                assert (await known(tmp_path))[2] == drained[2] != "0"
+                assert (await known(short_folder))[2] == drained[2] != "0"
         finally:
             answering.cancel()
             running.terminate()

@@ -58,11 +58,11 @@ class Terminal:
 
 
 @pytest.fixture
-def terminal(tmp_path: Path) -> Iterator[Callable[..., Terminal]]:
+def terminal(short_folder: Path) -> Iterator[Callable[..., Terminal]]:
     opened: list[Terminal] = []
 
     def opener(columns: int, lines: int, command: str) -> Terminal:
-        opened.append(Terminal(tmp_path / f"t{len(opened)}", columns, lines, command))
+        opened.append(Terminal(short_folder / f"t{len(opened)}", columns, lines, command))
         return opened[-1]
 
     yield opener
