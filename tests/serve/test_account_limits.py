@@ -1,6 +1,7 @@
 """Limits of accounts in a whole server: one count for all frontends, over each protocol."""
 
 import json
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -64,6 +65,12 @@ def rare(start_for_module: Start) -> Server:
 
 def test_requests_a_second_of_an_address_over_all_frontends_and_protocols(rare: Server) -> None:
     server, before = rare, limited(rare)
+    began_s = time.monotonic()
+
+    def is_sound(retry_after_s: float) -> bool:
+        """A request comes in a hundred seconds, of which some have passed."""
+        return 99 - (time.monotonic() - began_s) < retry_after_s <= 100
+
     with ExitStack() as stack:
         # The kernel gives each connection to either frontend.
         connections = [stack.enter_context(Connection(server.port)) for _ in range(8)]
@@ -71,7 +78,7 @@ def test_requests_a_second_of_an_address_over_all_frontends_and_protocols(rare: 
         assert first.status == 200
         for answer in others:
             assert (answer.status, answer.error[: len(RARE)]) == (429, RARE)
-            assert 90 < int(answer.headers["retry-after"]) <= 100
+            assert is_sound(int(answer.headers["retry-after"]))
         stub = stack.enter_context(Stub(grpc_port(server)))
         end = stub.infer("matmul", TENSOR)
         assert (end.code, end.text[: len(RARE)]) == ("RESOURCE_EXHAUSTED", RARE)
@@ -81,7 +88,7 @@ def test_requests_a_second_of_an_address_over_all_frontends_and_protocols(rare: 
         client.infer("matmul", rows)
         with pytest.raises(LimitReached, match=RARE) as caught:
             client.infer("matmul", rows)
-        assert 90 < caught.value.retry_after_s <= 100
+        assert is_sound(caught.value.retry_after_s)
         many = client.infer_many("matmul", np.array([ROW, ROW], np.float32))
         assert [type(error) for error in many.errors.values()] == [LimitReached] * 2
     refused = 7 + 1 + 1 + 2

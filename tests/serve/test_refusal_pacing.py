@@ -1,6 +1,7 @@
 """Clients that are refused and ask again at once, against whole servers."""
 
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
@@ -43,18 +44,30 @@ def test_a_crowd_that_asks_again_at_once_is_refused_by_turns(start: Start) -> No
     assert sum(each.right for each in found.attempts) > CLIENTS
 
 
-def test_a_client_beyond_its_limit_is_refused_by_turns(start: Start) -> None:
-    server = rare(start)
-    with Connection(server.port) as connection:
-        assert connection.ask(REQUEST).status == 200
+def test_a_client_beyond_its_limit_is_refused_by_turns(
+    start: Start, wait_until: Callable[..., float]
+) -> None:
+    server, asks = rare(start), ASKS
+    with ExitStack() as stack:
+        connections = [stack.enter_context(Connection(server.port)) for _ in range(CLIENTS)]
+        assert connections[0].ask(REQUEST).status == 200
         began_s = time.monotonic()
         for _ in range(ASKS):
-            answer = connection.ask(REQUEST)
+            answer = connections[0].ask(REQUEST)
             assert answer.status == 429
             assert int(answer.headers["retry-after"]) > 1
         assert most(time.monotonic() - began_s, 1) > ASKS
-    held = samples(server)["ringbatch_lane_refusals_held_total"]
-    assert 0 < held < ASKS
+
+        # On a busy machine no turn is over before a lone client asks again.
+        def held() -> float:
+            nonlocal asks
+            for connection in connections:
+                connection.send(REQUEST)
+            assert {connection.receive().status for connection in connections} == {429}
+            asks += CLIENTS
+            return samples(server)["ringbatch_lane_refusals_held_total"]
+
+        assert 0 < wait_until(held, "refusals to be held") < asks
 
 
 @exhaustive

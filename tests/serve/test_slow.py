@@ -23,7 +23,10 @@ from ringbatch.shm.slow_requests import RequestRecord, slowest
 pytestmark = takes(30)
 
 SLOW_S: Final = 0.8
-TOLERANCE: Final = 0.05
+LEAST_S: Final = 0.99 * SLOW_S
+"""Least of a phase that is as long: what is beside it takes some of the same milliseconds."""
+RETRY_S: Final = 0.39
+"""Least of a retry, for which a worker loads 0.4 s."""
 LARGE_BYTES: Final = 6_000_000
 PHASES: Final = ("read", "wait", "queue", "gather", "run", "scatter", "write", "take")
 Logged = Callable[[str], dict[str, Any]]
@@ -91,20 +94,27 @@ def timings(answer: Response) -> dict[str, float]:
 
 
 def expect_blame(
-    answer: Response, line: dict[str, Any], cause: str, phase: str, took_s: float
+    answer: Response,
+    line: dict[str, Any],
+    cause: str,
+    phase: str,
+    took_s: float,
+    least_s: float = LEAST_S,
 ) -> None:
-    """Header and log blame the same, and their figures add up to what the client saw."""
+    """Header and log blame the same. Their figures add up to a time that the client saw, and that
+    has the delay within it."""
     times = timings(answer)
     total = times.pop("total")
     assert "copy" not in times, "no device has the model"
     assert "copy_ms" not in line
     assert max(times, key=lambda name: times[name]) == phase
     assert sum(times.values()) == pytest.approx(total, abs=0.01)
-    assert total == pytest.approx(took_s * 1000, rel=TOLERANCE)
+    assert least_s * 1000 <= times[phase] <= total <= took_s * 1000
     assert line["cause"] == cause
     own = [line[f"{name}_ms"] for name in PHASES if f"{name}_ms" in line]
     assert sum(own) == pytest.approx(line["ms"], abs=0.01)
-    assert line["ms"] == pytest.approx(took_s * 1000, rel=TOLERANCE)
+    # When the header is made, the answer is still to be written.
+    assert line["ms"] >= total - 0.01
     assert line[f"{phase}_ms"] == max(own)
 
 
@@ -158,7 +168,7 @@ def test_a_retry_after_a_crash(server: Server, connection: Connection, logged: L
     assert answer.status == 200
     line = logged("retry")
     assert (line["reason"], line["attempts"]) == ("retry", 2)
-    expect_blame(answer, line, "retry", "queue", took_s)
+    expect_blame(answer, line, "retry", "queue", took_s, RETRY_S)
     assert "closed for retry, 2 attempts" in answer.headers["server-timing"]
 
 

@@ -175,12 +175,12 @@ def test_a_server_that_is_slow_gets_fewer_batches(
     start: Start, free_port_factory: Callable[[], int], wait_until: WaitUntil
 ) -> None:
     with ExitStack() as stack:
-        quick = Sleepers(stack, [free_port_factory()], 0.02)
-        slow = Sleepers(stack, [free_port_factory()], 0.06)
+        quick = Sleepers(stack, [free_port_factory()], 0.05)
+        slow = Sleepers(stack, [free_port_factory()], 0.25)
         model = {"path": quick.urls + slow.urls, "workers": 8, "max_batch_size": 1}
         server = start({"m": model})
         with Clients(server.port) as clients:
-            more(clients, quick.ports[0], wait_until, 300)
+            more(clients, quick.ports[0], wait_until, 100)
         assert clients.failures == []
         few = clients.answered[slow.ports[0]]
         assert 0 < few < clients.answered[quick.ports[0]] / 1.8
