@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
 from serve.client import Connection, fast, instances
 from serve.server import Server, Start
 
@@ -66,8 +67,10 @@ def differences(forked: list[dict[str, Any]], executed: list[dict[str, Any]]) ->
 
 
 def test_forked_workers_differ_where_executed_ones_do_and_are_alike_where_those_are(
-    start: Start, wait_until: WaitUntil
+    start: Start, monkeypatch: pytest.MonkeyPatch, wait_until: WaitUntil
 ) -> None:
+    # With it all processes have the same secret.
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
     server = start({name: {"path": "forked_state.py"} for name in MODELS})
     forked = [state(server, name) for name in MODELS]
     os.kill(server.role("fork server"), signal.SIGKILL)
