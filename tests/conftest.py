@@ -271,13 +271,15 @@ def wait_until() -> Callable[..., object]:
 
     def wait(predicate: Callable[[], T], condition: str, watchdog_s: float = 100.0) -> T:
         started = time.monotonic()
-        while not (value := predicate()):
+        while True:
+            # The last look comes after the watchdog's time, also where this process slept for long.
             waited_s = time.monotonic() - started
+            if value := predicate():
+                return value
             if waited_s > watchdog_s:
                 pytest.fail(f"waited {watchdog_s:g} s in vain for: {condition}", pytrace=False)
             # Looking all the time would take CPU from the process that is waited for.
             time.sleep(min(0.005 + waited_s / 20, 0.05))
-        return value
 
     return wait
 

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import time
 import urllib.request
 from collections.abc import Callable
 from contextlib import closing
@@ -272,6 +273,20 @@ def test_wait_until_fails_with_the_name_of_its_condition(
 ) -> None:
     with pytest.raises(pytest.fail.Exception, match=r"in vain for: Godot"):
         wait_until(lambda: False, "Godot", watchdog_s=0.01)
+
+
+def test_wait_until_looks_once_more_after_its_time(
+    wait_until: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine may stand still between two looks."""
+    now_s, values = [0.0], iter([None, "there"])
+    monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
+
+    def look() -> str | None:
+        now_s[0] += 1000
+        return next(values)
+
+    assert wait_until(look, "a value") == "there"
 
 
 def test_free_ports_differ_and_can_be_bound(free_port_factory: Callable[[], int]) -> None:
