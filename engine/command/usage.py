@@ -82,7 +82,8 @@ def _command(
 
 def _usage(parser: argparse.ArgumentParser) -> str:
     # The parser's own is as wide as the terminal, and loses the bars of a group where it breaks it.
-    formatter = parser.formatter_class(prog=parser.prog, width=_WIDE)
+    formatter = parser._get_formatter()
+    formatter._width = _WIDE
     formatter.add_usage(parser.usage, parser._actions, parser._mutually_exclusive_groups)
     return formatter.format_help()
 
