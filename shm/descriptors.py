@@ -321,7 +321,7 @@ class TallyWords:
 
 
 class RequestRecordWords:
-    """Record of an ended request: a slow one (`ringbatch.shm.slow_requests`) or a traced one.
+    """Record of an ended request, slow or traced, see `ringbatch.shm.slow_requests`.
 
     SEQUENCE is odd while the others are stored, and 0 if there are none. PHASES, SHARE_NS and
     COPY_NS are those of `ringbatch.shm.latency_breakdown`, in nanoseconds. TRACE is a number of 128

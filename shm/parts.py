@@ -107,7 +107,7 @@ class PartWriter:
         self._from: int = words[first + _PARTS_FROM]
         self._end: int = words[first + _PARTS_END]
         self._limit = 0
-        """The position up to which there is room, as far as this end knows, see `shm.ring`."""
+        """The position up to which this end knows of room, see `shm.ring`."""
 
     @property
     def part_is_out(self) -> bool:

@@ -76,7 +76,7 @@ def total(counts: Mapping[str, int]) -> int:
 
 
 def bucket_of(times: Sequence[int], share: float) -> int | None:
-    """Return the bucket of `ringbatch.shm.tallies` that a share of the requests does not exceed.
+    """Return the bucket of times that a share of the requests does not exceed.
 
     Args:
         times: how many there were in each.

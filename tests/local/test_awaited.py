@@ -1,4 +1,4 @@
-"""Tests shm/awaited.py: the question whether all of a worker's requests are still waited for."""
+"""Tests shm/awaited.py: whether all of a worker's requests are still waited for."""
 
 from collections.abc import Callable
 

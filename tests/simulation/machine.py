@@ -200,7 +200,7 @@ class Machine:
 
 
 class Bell:
-    """A doorbell, of both kinds: `ringbatch.shm.wakeup` and `ringbatch.shm.doorbell`."""
+    """A bell of both kinds, see `ringbatch.shm.wakeup` and `ringbatch.shm.doorbell`."""
 
     def __init__(self, machine: Machine) -> None:
         self.rung = False
