@@ -6,7 +6,7 @@ place, by a restart or a handover.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -29,14 +29,9 @@ from ringbatch.engine.doctor.host_files import HostFiles
 from ringbatch.engine.doctor.probes import credentials, doors
 from ringbatch.engine.doctor.server_files import unusable
 from ringbatch.engine.doctor.software import software
-from ringbatch.engine.runtimes.texts.directory import read_directory, read_generator_directory
+from ringbatch.engine.runtimes.texts.directory import READERS
 from ringbatch.shm.errors import StartupError
 
-_DIRECTORIES: Final[dict[str, Callable[[Path], object]]] = {
-    "text": read_directory,
-    "generator": read_generator_directory,
-}
-"""Readers of a model's directory, by its runtime."""
 _CHECKS: Final[tuple[Check, ...]] = (
     software_checks.packages,
     memory_checks.dev_shm,
@@ -104,7 +99,7 @@ def incomplete(config: Config) -> list[str]:
     """Return a line for each directory that lacks a file of its model."""
     found = []
     for model in config.models:
-        read = _DIRECTORIES.get(model.loader)
+        read = READERS.get(model.loader)
         if read is None or not os.access(model.path, os.R_OK | os.X_OK):
             continue
         try:

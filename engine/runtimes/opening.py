@@ -16,6 +16,7 @@ from ringbatch.engine.runtimes.graphs.openvino import open_openvino
 from ringbatch.engine.runtimes.python import open_python
 from ringbatch.engine.runtimes.ray.runtime import open_ray
 from ringbatch.engine.runtimes.sklearn import open_sklearn
+from ringbatch.engine.runtimes.texts.directory import READERS
 from ringbatch.engine.runtimes.texts.runtime import open_text
 from ringbatch.engine.runtimes.torch.runtime import open_torch
 from ringbatch.engine.runtimes.trees.catboost import open_catboost
@@ -39,8 +40,6 @@ OPENERS: Final[dict[str, Callable[[Any, Options], Model]]] = {
     "xgboost": open_xgboost,
 }
 
-_OF_DIRECTORIES: Final = ("generator", "text")
-
 
 def open_model(runtime: str, path: Path | str, options: Options) -> Model:
     """Open a model file; `load` is not called.
@@ -53,7 +52,7 @@ def open_model(runtime: str, path: Path | str, options: Options) -> Model:
     Raises:
         StartupError: the file, its options or the installation is wrong; the text says how.
     """
-    of_file = runtime not in _OF_DIRECTORIES
+    of_file = runtime not in READERS
     if isinstance(path, Path) and of_file and not options.readable(path).is_file():
         fault = "is a folder, not a model file" if path.is_dir() else "no such model file"
         raise StartupError(f"{path}: {fault}")

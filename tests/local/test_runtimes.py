@@ -12,9 +12,10 @@ import pytest
 from model_files import EVERY, EVERY_FORMAT, LINEAR, ROWS, expected, installed, signature, written
 from model_server import ModelServer, running
 
-from ringbatch.engine.config.kinds import RUNTIMES
+from ringbatch.engine.config.kinds import OF_DIRECTORIES, RUNTIMES
 from ringbatch.engine.models.model import Model, Options
 from ringbatch.engine.runtimes.opening import OPENERS, open_model
+from ringbatch.engine.runtimes.texts.directory import READERS
 from ringbatch.engine.worker.parity import ComparedBatch, batches, compared
 from ringbatch.shm.errors import StartupError
 
@@ -72,6 +73,10 @@ def opened(tmp_path: Path, model_server: ModelServer) -> Callable[[str], Model]:
 
 def test_every_runtime_that_can_be_configured_is_there_and_held_to_this() -> None:
     assert set(OPENERS) == set(RUNTIMES) == {*LINEAR, "generator", "http", "ray", "text"}
+
+
+def test_settings_take_directories_for_the_runtimes_that_read_them() -> None:
+    assert set(READERS) == OF_DIRECTORIES
 
 
 def only(answers: Any) -> Any:

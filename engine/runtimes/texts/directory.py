@@ -17,6 +17,7 @@ generation_config.json, config.json     tokens that end an answer, longest text
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -187,6 +188,13 @@ def read_generator_directory(path: Path) -> GeneratorFiles:
         ends=tuple(end for end in (ends if isinstance(ends, list) else [ends]) if type(end) is int),
         end_token=end_token if isinstance(end_token, str) else "",
     )
+
+
+READERS: Final[dict[str, Callable[[Path], object]]] = {
+    "text": read_directory,
+    "generator": read_generator_directory,
+}
+"""Readers of models that are directories, by runtime; `OF_DIRECTORIES` names them to settings."""
 
 
 def _no_encoder(path: Path, *, has_tokenizer: bool) -> str:
