@@ -4,45 +4,20 @@ A delay protects the host, but waiting requests wait for the whole of it. So one
 these models starts within a second of its last end, see `ringbatch.engine.process.respawn`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from ringbatch.engine.process.respawn import awaited_ns
 from ringbatch.engine.supervisor.managed_process import ManagedProcess
-from ringbatch.engine.supervisor.served_models import ServedModels
-from ringbatch.engine.supervisor.worker_pool import WorkerPool
+from ringbatch.engine.supervisor.worker_look import WorkerLook
 from ringbatch.shm.descriptors import ModelWords
-from ringbatch.shm.segment import Segment
 
 LOOK_NS: Final = 100_000_000
 """Interval of looks while a worker has a delay."""
 
 
-class EarlyRestarts:
-    """Regular look at models with waiting requests and no process.
-
-    Attributes:
-        next_ns: when to look next; None while no worker has a delay.
-
-    Args:
-        segment: the engine's.
-        served: its models.
-        pool: its workers.
-        clock_ns: the monotonic clock.
-    """
-
-    def __init__(
-        self,
-        segment: Segment,
-        served: ServedModels,
-        pool: WorkerPool,
-        clock_ns: Callable[[], int],
-    ) -> None:
-        self.next_ns: int | None = None
-        self._segment = segment
-        self._served = served
-        self._pool = pool
-        self._clock_ns = clock_ns
+class EarlyRestarts(WorkerLook):
+    """Regular look at models with waiting requests and no process, while a worker has a delay."""
 
     def step(self) -> None:
         """End the delays that requests wait for, if it is time to look."""

@@ -8,15 +8,12 @@ restart any more. The other workers of the model wait until the new process is r
 
 import logging
 import signal
-from collections.abc import Callable
 from typing import Final
 
 from ringbatch.engine.process.role_events import FailsAll
 from ringbatch.engine.supervisor.managed_process import ManagedProcess
-from ringbatch.engine.supervisor.served_models import ServedModels
-from ringbatch.engine.supervisor.worker_pool import WorkerPool
+from ringbatch.engine.supervisor.worker_look import WorkerLook
 from ringbatch.shm.descriptors import WorkerWords
-from ringbatch.shm.segment import Segment
 
 logger = logging.getLogger("ringbatch.supervisor")
 
@@ -28,31 +25,8 @@ _END_NS: Final = 5_000_000_000
 """Time for a worker to end by itself, after its present batch."""
 
 
-class FailingWorkers:
-    """Restarts of one engine's failing workers.
-
-    Attributes:
-        next_ns: when to look next; None while no worker is to be restarted.
-
-    Args:
-        segment: the engine's.
-        served: its models.
-        pool: its workers.
-        clock_ns: the monotonic clock.
-    """
-
-    def __init__(
-        self,
-        segment: Segment,
-        served: ServedModels,
-        pool: WorkerPool,
-        clock_ns: Callable[[], int],
-    ) -> None:
-        self.next_ns: int | None = None
-        self._segment = segment
-        self._served = served
-        self._pool = pool
-        self._clock_ns = clock_ns
+class FailingWorkers(WorkerLook):
+    """Restarts of one engine's failing workers, with a look while one is to be restarted."""
 
     def on_fails_all(self, managed: ManagedProcess, message: FailsAll) -> None:
         """Note that a worker's model fails every request."""
