@@ -284,7 +284,7 @@ class ChangeRunner:
             self._served.publish(before)
             self.effects.append(NotifyTableChanged())
         for managed in self._started(plan):
-            if not managed.known:
+            if not managed.tie.known:
                 self._pool.end(managed)
         del self._underway[plan.change.name]
 

@@ -118,9 +118,9 @@ class Collectors:
             managed: its process has ended, with proof.
             killed: True if by SIGKILL.
         """
-        managed.unreclaimed = killed
+        managed.tie.unreclaimed = killed
         self._send_death(managed)
 
     def _send_death(self, managed: ManagedProcess) -> None:
-        if managed.worker is not None and managed.unreclaimed is not None:
-            self.send(ReclaimWorker(managed.worker, managed.unreclaimed))
+        if managed.worker is not None and managed.tie.unreclaimed is not None:
+            self.send(ReclaimWorker(managed.worker, managed.tie.unreclaimed))

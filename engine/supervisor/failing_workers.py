@@ -30,20 +30,14 @@ class FailingWorkers(WorkerLook):
 
     def on_fails_all(self, managed: ManagedProcess, message: FailsAll) -> None:
         """Note that a worker's model fails every request."""
-        if (
-            managed.child is None
-            or not managed.lasting
-            or managed.renewing
-            or managed.renew_ns is not None
-        ):
+        if managed.child is None or not managed.lasting or managed.renewal.expected:
             return
         now_ns = self._clock_ns()
         good_ns = 0
         if managed.run_batches(self._segment) >= message.batches:
             # The last batch of the row is not counted yet.
             good_ns = now_ns - managed.ready_ns - message.for_ns
-        managed.renewals = managed.renewals.after(good_ns)
-        managed.renew_ns = managed.renewals.due_ns(now_ns)
+        due_ns = managed.renewal.plan(good_ns, now_ns)
         logger.error(
             "%s [%d] fails every request, %d batches in a row in %.0f s; of the last one, %s; "
             "it is started anew %s",
@@ -52,9 +46,7 @@ class FailingWorkers(WorkerLook):
             message.batches,
             message.for_ns / 1e9,
             message.why,
-            "now"
-            if managed.renew_ns == now_ns
-            else f"in {(managed.renew_ns - now_ns) / 1e9:.0f} s",
+            "now" if due_ns == now_ns else f"in {(due_ns - now_ns) / 1e9:.0f} s",
         )
         self.next_ns = now_ns
 
@@ -65,17 +57,16 @@ class FailingWorkers(WorkerLook):
             return
         self.next_ns = None
         for managed in list(self._pool.workers.values()):
-            if managed.renew_ns is None:
+            due_ns = managed.renewal.due_ns
+            if due_ns is None:
                 continue
             if not self._fails(managed):
-                managed.renew_ns = None
+                managed.renewal.due_ns = None
                 continue
-            if managed.renew_ns <= now_ns and not self._must_wait(
-                managed, managed.renew_ns, now_ns
-            ):
+            if due_ns <= now_ns and not self._must_wait(managed, due_ns, now_ns):
                 self._end(managed, now_ns)
                 continue
-            next_ns = max(managed.renew_ns, now_ns + LOOK_NS)
+            next_ns = max(due_ns, now_ns + LOOK_NS)
             self.next_ns = next_ns if self.next_ns is None else min(self.next_ns, next_ns)
 
     def _fails(self, managed: ManagedProcess) -> bool:
@@ -98,14 +89,13 @@ class FailingWorkers(WorkerLook):
             if number in workers and number != managed.worker
         )
         return any(
-            other.lasting and (other.renewing or other.child is None or not other.ready_ns)
+            other.lasting and (other.renewal.under_way or other.child is None or not other.ready_ns)
             for other in others
         )
 
     def _end(self, managed: ManagedProcess, now_ns: int) -> None:
         assert managed.child is not None, "it fails"
-        managed.renewals = managed.renewals.begun(now_ns)
-        managed.renew_ns, managed.renewing = None, True
+        managed.renewal.begin(now_ns)
         managed.error = "it failed every request"
         managed.child.kill(signal.SIGTERM)
         managed.kill_ns = now_ns + _END_NS

@@ -2,7 +2,7 @@
 
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from ringbatch.engine.ipc.instructions import CpuSetName
@@ -68,6 +68,54 @@ class Limits:
 
 
 @dataclass(slots=True)
+class Renewal:
+    """Restart of a worker that fails every request.
+
+    Attributes:
+        earlier: those that are over.
+        due_ns: when to restart it; None while it does not fail.
+        under_way: True if the present process is ended for that.
+    """
+
+    earlier: Renewals = NO_RENEWALS
+    due_ns: int | None = None
+    under_way: bool = False
+
+    @property
+    def expected(self) -> bool:
+        """True if it is planned, or under way."""
+        return self.under_way or self.due_ns is not None
+
+    def plan(self, good_ns: int, now_ns: int) -> int:
+        """Plan it after the process was good for that long, and return the instant."""
+        self.earlier = self.earlier.after(good_ns)
+        self.due_ns = due_ns = self.earlier.due_ns(now_ns)
+        return due_ns
+
+    def begin(self, now_ns: int) -> None:
+        """Note that the process is ended now."""
+        self.earlier = self.earlier.begun(now_ns)
+        self.due_ns, self.under_way = None, True
+
+
+@dataclass(slots=True)
+class CollectorTie:
+    """Tie of a worker to the collector, which may still answer for its requests.
+
+    Attributes:
+        known: True if it attached to the segment while the model table had it. Then a collector
+            lets it go; any other worker is let go at once.
+        released: True if nothing is expected of it any more.
+        unreclaimed: of a worker that has ended, True if by SIGKILL; None once the collector has
+            taken back its requests.
+    """
+
+    known: bool = True
+    released: bool = False
+    unreclaimed: bool | None = None
+
+
+@dataclass(slots=True)
 class ManagedProcess:
     """Role that the supervisor keeps filled, and the process that fills it now, if there is one.
 
@@ -96,14 +144,8 @@ class ManagedProcess:
         error: the reason that the process gave for its end.
         lasting: True if another process is started when this one ends.
         batches: of a worker, how many were run under its number before its process began.
-        renewals: of a worker, the restarts for failing every request.
-        renew_ns: when to restart it for that; None while it does not fail.
-        renewing: True if the present process is ended for that.
-        known: of a worker, True if it attached to the segment while the model table had it. Then a
-            collector lets it go; any other worker is let go at once.
-        released: of a worker, True if nothing is expected of it any more.
-        unreclaimed: of a worker that has ended, True if by SIGKILL; None once the collector has
-            taken back its requests.
+        renewal: of a worker, its restart for failing every request.
+        tie: of a worker, to the collector.
         failure: how a process ended that is not started again.
         role: the role under which its ends are counted here; None if they are counted elsewhere.
         hung: True if the present or the last process was ended because it hung.
@@ -131,12 +173,8 @@ class ManagedProcess:
     error: str = ""
     lasting: bool = True
     batches: int = 0
-    renewals: Renewals = NO_RENEWALS
-    renew_ns: int | None = None
-    renewing: bool = False
-    known: bool = True
-    released: bool = False
-    unreclaimed: bool | None = None
+    renewal: Renewal = field(default_factory=Renewal)
+    tie: CollectorTie = field(default_factory=CollectorTie)
     failure: str = ""
     role: Role | None = None
     hung: bool = False
@@ -198,9 +236,9 @@ class ManagedProcess:
             # A process that runs no user code has nothing to load.
             ready=self.worker is None or bool(self.ready_ns),
             answered=self.run_batches(segment) > 0,
-            failing=self.renewing,
+            failing=self.renewal.under_way,
         )
-        self.renewing = False
+        self.renewal.under_way = False
         return killed or self.case is RestartCase.FAILING
 
     @property

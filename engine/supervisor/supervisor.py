@@ -353,7 +353,7 @@ class Supervisor:
                 # It may be gone already, or its number may belong to another worker.
                 reclaimed = self._workers.get(number)
                 if reclaimed is not None and reclaimed.child is None:
-                    reclaimed.unreclaimed = None
+                    reclaimed.tie.unreclaimed = None
                     case = RestartCase.EXPLAINED if explained else reclaimed.case
                     self._manager.plan_restart(reclaimed, case)
                     self._count_restart(reclaimed, case)
@@ -386,12 +386,12 @@ class Supervisor:
             managed.signature = signature
         if managed.signature != signature:
             managed.refuse()
-        elif self._segment is not None and managed.known:
+        elif self._segment is not None and managed.tie.known:
             self._attach_segment(managed)
 
     def _attach_segment(self, managed: ManagedProcess) -> None:
         if managed.child is not None and self._segment is not None:
-            managed.known = True
+            managed.tie.known = True
             managed.begins("loading the model", managed.limits.load, time.monotonic_ns())
             managed.child.send(AttachSegment(self._segment.name))
 
@@ -404,7 +404,7 @@ class Supervisor:
         blameless = managed.note_end(self._segment, killed=death.killed)
         if managed.worker is not None and self._segment is not None:
             self._segment.worker_ended(managed.worker, by_chance=managed.by_chance)
-        if managed.released:
+        if managed.tie.released:
             self._pool.remove(managed)
             return
         managed.failure = managed.error or f"the {managed.title} process {death.words}"
@@ -413,7 +413,7 @@ class Supervisor:
             return
         reason = f": {managed.error}" if managed.error else ""
         logger.error("%s [%d] %s%s", managed.title, death.pid, death.words, reason)
-        if managed.worker is not None and not managed.known:
+        if managed.worker is not None and not managed.tie.known:
             return
         if (after := self._collectors.collector_after(managed)) is not None:
             self._promote(after)

@@ -37,13 +37,13 @@ class WorkerPool:
 
         Until its change is made, it is not restarted if it dies.
         """
-        managed.lasting = managed.known = False
+        managed.lasting = managed.tie.known = False
         self.workers[number] = managed
 
     def end(self, managed: ManagedProcess) -> None:
         """End a worker that nothing is expected of; its process's end frees its number."""
         managed.let_go()
-        managed.released = True
+        managed.tie.released = True
         if managed.child is None:
             self.remove(managed)
         else:
@@ -66,7 +66,7 @@ class WorkerPool:
             entered: the numbers of the workers in the table.
         """
         managed = self.workers.get(number)
-        if managed is not None and managed.known and number not in entered:
+        if managed is not None and managed.tie.known and number not in entered:
             self.end(managed)
 
     def release_unheard_of(self, entered: Collection[int]) -> None:
@@ -78,6 +78,6 @@ class WorkerPool:
             entered: as for `release`.
         """
         for number, managed in list(self.workers.items()):
-            gone = managed.child is None and managed.unreclaimed is None
+            gone = managed.child is None and managed.tie.unreclaimed is None
             if gone and not managed.lasting and number not in entered:
                 self.end(managed)

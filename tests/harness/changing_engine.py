@@ -121,7 +121,7 @@ class Engine:
                 self.start(effect)
             case Attach(managed):
                 assert managed.worker is not None
-                managed.known = True
+                managed.tie.known = True
                 self.attached.append(managed.worker)
             case NotifyTableChanged():
                 self.looks += 1

@@ -100,7 +100,7 @@ def test_a_death_goes_to_collector_and_standby_until_it_is_reclaimed(pair: Pair)
         pair.collectors.worker_died(worker, killed=killed)
     deaths = [ReclaimWorker(0, killed=True), ReclaimWorker(1, killed=False)]
     assert pair.messages(first) == [ReadTable(), *deaths]
-    pair.workers[0].unreclaimed = None
+    pair.workers[0].tie.unreclaimed = None
     pair.ends(first)
     assert pair.messages(second) == []
     pair.ready(second)

@@ -147,7 +147,7 @@ def test_the_first_time_it_is_ended_at_once() -> None:
     site.fails(0)
     assert site.step() == [0]
     assert site.dies(0) is RestartCase.FAILING
-    assert site.processes[0].renewals == Renewals(1, START)
+    assert site.processes[0].renewal.earlier == Renewals(1, START)
 
 
 def test_another_process_that_fails_as_well_is_ended_later_and_later() -> None:
@@ -174,15 +174,15 @@ def test_one_that_had_answered_for_a_minute_is_ended_at_once_each_time() -> None
 
 def test_a_repeated_failure_report_changes_nothing() -> None:
     site = Site()
-    site.processes[0].renewals = Renewals(1, site.now_ns)
+    site.processes[0].renewal.earlier = Renewals(1, site.now_ns)
     site.fails(0)
-    planned_ns = site.processes[0].renew_ns
+    planned_ns = site.processes[0].renewal.due_ns
     site.step(S)
     site.fails(0, answered=100)
-    assert site.processes[0].renew_ns == planned_ns
+    assert site.processes[0].renewal.due_ns == planned_ns
     assert site.until(START + MOST_RENEWAL_NS) == [planned_ns]
     site.fails(0)
-    assert site.processes[0].renew_ns is None, "it is being ended"
+    assert site.processes[0].renewal.due_ns is None, "it is being ended"
 
 
 def test_one_that_had_answered_nothing_for_a_minute_is_not() -> None:
@@ -197,13 +197,13 @@ def test_one_that_had_answered_nothing_for_a_minute_is_not() -> None:
 
 def test_a_worker_that_answers_again_is_not_ended() -> None:
     site = Site()
-    site.processes[0].renewals = Renewals(1, site.now_ns)
+    site.processes[0].renewal.earlier = Renewals(1, site.now_ns)
     site.fails(0)
     assert site.step() == []
     site.recovers(0)
     assert site.until(site.now_ns + MOST_RENEWAL_NS) == []
     assert site.care.next_ns is None
-    assert site.processes[0].renewals.times == 1
+    assert site.processes[0].renewal.earlier.times == 1
 
 
 def test_workers_of_a_model_are_ended_one_after_the_other() -> None:
@@ -230,13 +230,13 @@ def test_a_worker_that_another_takes_the_place_of_is_left_alone() -> None:
     site = Site()
     site.processes[0].let_go()
     site.fails(0)
-    assert site.processes[0].renew_ns is None
+    assert site.processes[0].renewal.due_ns is None
     assert site.step() == []
 
 
 def test_a_worker_that_has_ended_meanwhile_is_forgotten() -> None:
     site = Site()
-    site.processes[0].renewals = Renewals(1, site.now_ns)
+    site.processes[0].renewal.earlier = Renewals(1, site.now_ns)
     site.fails(0)
     assert site.dies(0) is RestartCase.ANSWERED
     assert site.until(site.now_ns + MOST_RENEWAL_NS) == []
@@ -255,7 +255,7 @@ class Life:
                 break
             self._pass(passed_ns)
             managed = site.processes[number]
-            if managed.child is None or managed.renewing:
+            if managed.child is None or managed.renewal.under_way:
                 continue
             if good:
                 site.recovers(number)

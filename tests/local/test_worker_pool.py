@@ -35,13 +35,13 @@ class Site:
         managed = ManagedProcess(f"m/{number}", _nobody, worker=number)
         self.pool.add(number, managed)
         managed.child = cast(Child, Running())
-        managed.known = known
+        managed.tie.known = known
         return managed
 
     def ends(self, managed: ManagedProcess) -> None:
         """End a worker's process, and let the supervisor know."""
         managed.child = None
-        if managed.released:
+        if managed.tie.released:
             self.pool.remove(managed)
 
     def free(self, number: int = 0) -> bool:
@@ -91,7 +91,7 @@ def test_a_collectors_word_on_an_earlier_worker_does_not_release_this_one(site: 
         site.entered |= entered
         managed = site.start(known=known)
         site.pool.release(0, site.entered)
-        assert not managed.released
+        assert not managed.tie.released
         del site.pool.workers[0]
     site.pool.release(0, site.entered)
 
@@ -104,7 +104,7 @@ def test_a_new_collector_frees_workers_that_it_never_heard_of(site: Site) -> Non
     site.entered.add(3)
     for managed in processes:
         managed.child = None if managed is not living else managed.child
-    unreclaimed.unreclaimed = True
+    unreclaimed.tie.unreclaimed = True
     site.pool.release_unheard_of(site.entered)
     assert sorted(site.pool.workers) == [1, 2, 3, 4]
-    assert gone.released
+    assert gone.tie.released
