@@ -32,29 +32,25 @@ from ringbatch.engine.process.role_events import (
     WorkerReclaimed,
     WorkerReleased,
 )
-from ringbatch.engine.supervisor.autoscaler import Autoscaler
 from ringbatch.engine.supervisor.change_orders import ChangeOrders
 from ringbatch.engine.supervisor.change_runner import Attach, NotifyTableChanged, Start
 from ringbatch.engine.supervisor.child_process import CannotStart, Death
 from ringbatch.engine.supervisor.collectors import Collectors
 from ringbatch.engine.supervisor.control import ControlServer, log_report
 from ringbatch.engine.supervisor.cpu_sets import CpuSets
-from ringbatch.engine.supervisor.early_restarts import EarlyRestarts
-from ringbatch.engine.supervisor.failing_workers import FailingWorkers
 from ringbatch.engine.supervisor.first_workers import FirstWorkers
 from ringbatch.engine.supervisor.frontends import Frontends
 from ringbatch.engine.supervisor.handover import UNDER_SYSTEMD, Handover, OldEngine, Settled
-from ringbatch.engine.supervisor.host_gauge import HostGauge
 from ringbatch.engine.supervisor.launching import Launch, execute
 from ringbatch.engine.supervisor.loop import Loop
 from ringbatch.engine.supervisor.managed_process import Limit, ManagedProcess
 from ringbatch.engine.supervisor.model_changes import ModelChanges
-from ringbatch.engine.supervisor.model_file_watch import ModelFileWatch
 from ringbatch.engine.supervisor.model_versions import Forwarding
 from ringbatch.engine.supervisor.process_manager import ProcessManager
 from ringbatch.engine.supervisor.served_models import ServedModels, overrun
-from ringbatch.engine.supervisor.shm_names_check import NamesLost, ShmNamesCheck
+from ringbatch.engine.supervisor.shm_names_check import NamesLost
 from ringbatch.engine.supervisor.signals import Signals
+from ringbatch.engine.supervisor.upkeep import Upkeep
 from ringbatch.engine.supervisor.worker_pool import WorkerPool
 from ringbatch.engine.systemd.service import Service, loading_status, serving_status
 from ringbatch.shm.counters import RestartCase
@@ -109,7 +105,7 @@ class Supervisor:
         self._reread = reread
         self._changes: ModelChanges | None = None
         self._served: ServedModels | None = None
-        self._failing: FailingWorkers | None = None
+        self._upkeep: Upkeep | None = None
         self._control: ControlServer | None = None
         self.frontends = Frontends(config.server, config.passes_to, old_engine, launch)
         self._service = Service(os.environ, self.frontends.answer)
@@ -221,28 +217,18 @@ class Supervisor:
         )
         take = ChangeOrders(self._handover, self._service, changes).take
         control.take_orders(take, self._handover.begin)
-        scaler = Autoscaler(segment, changes, self._pool, HostGauge(), time.monotonic_ns)
-        early = EarlyRestarts(segment, served, self._pool, time.monotonic_ns)
-        self._failing = failing = FailingWorkers(segment, served, self._pool, time.monotonic_ns)
-        watch = ModelFileWatch(lambda: served.files, lambda: served.differing)
-        drop = partial(self._loop.drop, watch)
-        self._loop.watch(watch, lambda: changes.differ(watch.take()), drop)
-        names = ShmNamesCheck(segment.lost_names, time.monotonic_ns)
+        self._upkeep = upkeep = Upkeep(segment, changes, self._pool, self._loop)
         while True:
             reload = self._signals.take_reload()
             self._check_for_stop()
-            names.step()
             if reload:
                 logger.info("reading the configuration again, on SIGHUP")
                 take(Order("reload", None), log_report)
-            self._loop.guard(scaler.step, scaler.pause)
-            self._loop.guard(early.step)
-            self._loop.guard(failing.step)
+            upkeep.step()
             self._loop.guard(partial(self._advance, changes), changes.break_off)
             status = serving_status(served.names, self.frontends.url, *self._pool.ready)
             self._service.serves(status, segment.collector_ns)
-            own = scaler.next_ns, names.next_ns, early.next_ns, failing.next_ns
-            instants = (changes.limit_ns, self._service.next_ns, *own)
+            instants = (changes.limit_ns, self._service.next_ns, upkeep.next_ns)
             self._manager.turn(None, min(filter(None, instants)))
 
     def _advance(self, changes: ModelChanges) -> None:
@@ -344,8 +330,8 @@ class Supervisor:
                 self._manager.mark_ready(managed)
                 self._collectors.limit_wait(time.monotonic_ns())
             case FailsAll():
-                if self._failing is not None:
-                    self._failing.on_fails_all(managed, message)
+                if self._upkeep is not None:
+                    self._upkeep.failing.on_fails_all(managed, message)
             case WorkerHung(number):
                 if (hung := self._workers.get(number)) is not None:
                     self._manager.end_hung(hung, overrun(self._served, number))

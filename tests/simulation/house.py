@@ -29,6 +29,7 @@ from ringbatch.engine.supervisor import (
     listening_sockets,
     process_manager,
     supervisor,
+    upkeep,
     worker_pool,
 )
 from ringbatch.engine.supervisor import signals as signals_module
@@ -129,10 +130,16 @@ class House:
                     "Loop": lambda: PlayedLoop(self),
                     "Signals": self._signals,
                     "ControlServer": self._control,
-                    "ModelFileWatch": self._watch,
-                    "HostGauge": lambda: PlayedGauge(self),
                     "ModelChanges": self._changes,
                     "ModelFile": self._file,
+                },
+            ),
+            (
+                upkeep,
+                {
+                    "time": clock,
+                    "ModelFileWatch": self._watch,
+                    "HostGauge": lambda: PlayedGauge(self),
                 },
             ),
         ]
