@@ -226,6 +226,15 @@ def test_nobody_waits_for_ever_for_another_that_is_not_there() -> None:
     assert site.until(site.now_ns + 2 * PATIENCE_NS) == [START + PATIENCE_NS]
 
 
+def test_repeated_reports_do_not_lengthen_the_wait_for_another() -> None:
+    site = Site()
+    site.dies(0)
+    site.fails(1)
+    assert site.until(START + PATIENCE_NS // 2) == []
+    site.fails(1)
+    assert site.until(START + 2 * PATIENCE_NS) == [START + PATIENCE_NS]
+
+
 def test_a_worker_that_another_takes_the_place_of_is_left_alone() -> None:
     site = Site()
     site.processes[0].let_go()
