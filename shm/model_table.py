@@ -15,7 +15,7 @@ from ringbatch.shm import model_spec
 from ringbatch.shm.descriptors import HeaderWords, ModelWords
 from ringbatch.shm.errors import LayoutMismatch
 from ringbatch.shm.layout import WORD, Layout
-from ringbatch.shm.memory_order import is_unchanged, load_acquire, release_fence, store_release
+from ringbatch.shm.memory_order import acquiring, is_unchanged, release_fence, store_release
 from ringbatch.shm.model_spec import ModelSpec
 
 
@@ -30,6 +30,7 @@ class ModelTable:
 
     def __init__(self, words: memoryview, memory: memoryview, layout: Layout) -> None:
         self._words = words
+        self._load_acquire = acquiring(words)
         self._memory = memory
         self._layout = layout
         self._written: dict[int, tuple[ModelSpec, bytes]] = {}
@@ -38,7 +39,9 @@ class ModelTable:
     @property
     def number(self) -> int:
         """Number of the table that holds now, read in one load; the first is 1."""
-        return load_acquire(self._words, HeaderWords.MODEL_TABLE)
+        # A client looks at it with each request.
+        number: int = self._load_acquire[HeaderWords.MODEL_TABLE]
+        return number
 
     def publish(self, models: tuple[ModelSpec, ...]) -> int:
         """Have another table hold from now on; by the supervisor alone.

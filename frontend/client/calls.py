@@ -180,11 +180,12 @@ class ClientRequest(Waiter):
             lane.release(slot)
             return
         index, room = sent
-        status, size, *_, finished_ns = lane.answer(slot)
+        status, size, _ = lane.outcome(slot)
         before = lane.answer_start(slot) if self._model.result_sizes.chained else 0
         start = lane.result_offset[slot] + before
         if status is Status.OK:
             self._results[index] = self._parts[index].rows, bytearray(memory[start : start + size])
+            finished_ns: int = lane.words[lane.finished_words[slot]]
             lane.release(slot)
             if not self._model.result_sizes.sized:
                 self._model.result_sizes.learn(len(self._parts[index].payload), size + before)
