@@ -6,6 +6,7 @@ is left to `PartReader`.
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,9 @@ from ringbatch.shm.memory_order import acquire_fence, release_fence
 from ringbatch.shm.parts import ring_bytes
 from ringbatch.shm.strided_view import OFFSET_BITS, StridedView
 
+FEW: Final = 8
+"""Slots below which it is quicker to read the parts of each."""
+
 
 class ManyPartsReader:
     """Reading end of several slots, for parts of one size.
@@ -25,9 +29,11 @@ class ManyPartsReader:
         lane: of the slots.
         slots: of requests that want parts, for as long as this reads.
         size: of each part in bytes, at least 1.
+        prefix: first bytes of each part; a part with others is left to `PartReader`.
     """
 
-    def __init__(self, lane: Lane, slots: Sequence[int], size: int) -> None:
+    def __init__(self, lane: Lane, slots: Sequence[int], size: int, prefix: bytes = b"") -> None:
+        self._prefix: NDArray[np.uint8] = np.frombuffer(prefix, np.uint8)
         self._size = np.uint64(size)
         self._record = np.uint64(ALIGNMENT + aligned(size))
         self._items = StridedView(lane.memory).of(size)
@@ -41,7 +47,6 @@ class ManyPartsReader:
         rings = [ring_bytes(lane.result_capacity[slot]) for slot in slots]
         # A slot without memory has no part: at most one record that does not fit.
         self._rings = np.array([max(ring, ALIGNMENT) for ring in rings], np.uint64)
-        self._found: NDArray[np.bool_] = np.zeros(len(starts), np.bool_)
         self._ends = self._taken = self._from
 
     def read(self) -> tuple[NDArray[np.bool_], NDArray[np.uint8]]:
@@ -59,11 +64,15 @@ class ManyPartsReader:
         written = ends - taken
         found = words[(places // np.uint64(WORD)).astype(np.intp)] == self._size
         found &= (written >= record) & (written <= rings) & (offsets + record <= rings)
-        self._found = found
         if not found.all():
             places = places[found]
         items = (places >> np.uint64(OFFSET_BITS)).astype(np.intp) + 1
         parts = self._items[items].view(np.uint8).reshape(len(items), int(self._size))
+        if len(self._prefix):
+            alike = (parts[:, : len(self._prefix)] == self._prefix).all(axis=1)
+            if not alike.all():
+                found[found] = alike
+                parts = parts[alike]
         return found, parts
 
     def take(self, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:

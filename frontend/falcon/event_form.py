@@ -55,7 +55,7 @@ class EventForm:
 
     def __init__(self, form: NumberForm, prefix: bytes, size: int) -> None:
         self._form = form
-        self.prefix: NDArray[np.uint8] = np.frombuffer(prefix, np.uint8)
+        self.prefix = prefix
         self.size = size
         self.together = PartsTogether(self)
 

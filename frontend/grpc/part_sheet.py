@@ -89,7 +89,7 @@ class PartSheet:
         self._begin = begin
         self._end = begin + size - tail
         self._lines: NDArray[np.uint8] = np.zeros((0, line_bytes), np.uint8)
-        self.prefix: NDArray[np.uint8] = np.frombuffer(prefix, np.uint8)
+        self.prefix = prefix
         self.size = size
         self.together = PartsTogether(self)
 

@@ -7,17 +7,14 @@ connection, a few array operations read and write all of them. What remains for 
 from collections.abc import Mapping
 from itertools import compress
 from operator import not_
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ringbatch.frontend.request.parts_task import DirectParts, RequestInParts
 from ringbatch.shm.lane import Lane
-from ringbatch.shm.many_parts import ManyPartsReader
-
-FEW: Final = 8
-"""Requests below which it is quicker to pass on each part."""
+from ringbatch.shm.many_parts import FEW, ManyPartsReader
 
 
 class PartForm(Protocol):
@@ -29,7 +26,7 @@ class PartForm(Protocol):
     """
 
     size: int
-    prefix: NDArray[np.uint8]
+    prefix: bytes
 
     def takes(self, way: Any) -> bool:
         """Return whether a part on that way need not wait for its client."""
@@ -93,15 +90,10 @@ class PartsTogether:
             return [*requests]
         reader = self._reader
         if reader is None or ways != self._ways:
-            reader = self._reader = ManyPartsReader(lane, slots, form.size)
+            reader = self._reader = ManyPartsReader(lane, slots, form.size, form.prefix)
             self._ways = ways
             form.arrange(ways)
         chosen, parts = reader.read()
-        if len(form.prefix):
-            alike = (parts[:, : len(form.prefix)] == form.prefix).all(axis=1)
-            if not alike.all():
-                chosen[chosen] = alike
-                parts = parts[alike]
         if len(parts) < len(slots):
             flags = chosen.tolist()
             left += compress(slots, map(not_, flags))

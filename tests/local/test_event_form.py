@@ -21,11 +21,11 @@ from ringbatch.frontend.codec.outcome import Answer
 from ringbatch.frontend.falcon.event_form import Forms, events_together
 from ringbatch.frontend.request.codec import V1Codec
 from ringbatch.frontend.request.parts_task import InParts
-from ringbatch.frontend.request.parts_together import FEW
 from ringbatch.frontend.v1.answer import answers_of
 from ringbatch.frontend.v1.rendering import V1Rendering
 from ringbatch.shm.engine_slots import BatchMark
 from ringbatch.shm.frame import Frame
+from ringbatch.shm.many_parts import FEW
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.slot import Reason, Status
 from ringbatch.shm.tensor import Tensor

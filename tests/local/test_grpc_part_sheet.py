@@ -13,10 +13,10 @@ from grpc_service_harness import IDENTITY, Harness, message, on_loop, streamed
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.frontend.request.parts_together import FEW
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.engine_slots import BatchMark, Request
 from ringbatch.shm.frame import Frame
+from ringbatch.shm.many_parts import FEW
 from ringbatch.shm.slot import Reason, Status
 from ringbatch.shm.tallies import ends_of
 from ringbatch.shm.tensor import Tensor
