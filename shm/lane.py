@@ -33,6 +33,7 @@ from ringbatch.shm.slot import (
     DROPPED,
     FLAG_BITS,
     FLAG_MASK,
+    PART,
     SLOT_BITS,
     WANTED,
     Answer,
@@ -58,7 +59,9 @@ _REQUESTS: Final = int(LaneCounter.REQUESTS)
 _ANSWERS: Final = int(LaneCounter.ANSWERS)
 _STATUSES: Final = tuple(Status)
 _STATUS_COUNT: Final = len(_STATUSES)
+_EXTENT: Final = SlotWords.REQUEST_OFFSET, SlotWords.RESULT_OFFSET, SlotWords.RESULT_CAPACITY
 _NO_SLOT: Final = -1
+_toggle_part: Final = PART.__xor__
 _NO_OUTCOME: Final = (Status.CORRUPT, 0, 0)
 _SPOILT: Final = Answer(*_NO_OUTCOME, 0, 0, 0, 0, 0, 0, 0, 0)
 
@@ -396,6 +399,11 @@ class Lane(SlotMemory):
 
     def _wanted(self, references: list[int], slots: list[int]) -> list[int]:
         """Return the slots with a waiting client; release and count the others."""
+        # A step's notices come together, mostly alone. With PART, an answer's reference is no key.
+        parted = set(map(self._expected.get, map(_toggle_part, references), repeat(_NO_SLOT)))
+        if _NO_SLOT not in parted and not self._cancelled:
+            self.parted |= parted
+            return []
         notices = 0
         if noticed := [without_part(ref) for ref in references if is_part(ref)]:
             taken = set(references)
@@ -485,14 +493,7 @@ class Lane(SlotMemory):
                 self.words[first + SlotWords.PARTS_OF] = 0
                 self._free.append(slot)
                 continue
-            request, result, capacity = (
-                self.words[first + field]
-                for field in (
-                    SlotWords.REQUEST_OFFSET,
-                    SlotWords.RESULT_OFFSET,
-                    SlotWords.RESULT_CAPACITY,
-                )
-            )
+            request, result, capacity = (self.words[first + word] for word in _EXTENT)
             self._reserve(slot, request, result, capacity)
             self.cancel(slot)
             self._expected[reference(self._generation[slot], self._first_slot + slot)] = slot
