@@ -13,7 +13,7 @@ A masked array with masked elements is refused too, because a slot has no mask.
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,36 @@ _NAMES: Final = {
 }
 _BITS: Final = np.dtype("<u2")
 _STRINGS: Final = "OSU"
+
+
+class ArrayForm(NamedTuple):
+    """Form of results that differ in the numbers of one array alone.
+
+    Attributes:
+        size: of a result in bytes.
+        prefix: first bytes of a result.
+        start: where its numbers begin.
+        dtype, shape: of the array; there is a dimension, and no size is 0.
+    """
+
+    size: int
+    prefix: bytes
+    start: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    def fits(self, result: bytearray) -> bool:
+        """Return whether a result has this form."""
+        return len(result) == self.size and result.startswith(self.prefix)
+
+    def arrays(self, results: NDArray[np.uint8]) -> list[Array]:
+        """Return the array of each result, each in memory of its own.
+
+        Args:
+            results: of this form, shape [results, size].
+        """
+        numbers = results[:, self.start :].view(self.dtype).reshape(len(results), *self.shape)
+        return [one.copy() for one in numbers]
 
 
 class ArrayCodec:
@@ -181,6 +211,25 @@ class ArrayCodec:
         one = placed(self._frame, rows, memoryview(result)).parts[0]
         array: Array = np.ndarray(one.shape, dtype, result, one.offset)
         return array if self._batched else array.reshape(array.shape[1:])
+
+    def form(self, rows: int, result: bytearray) -> ArrayForm | None:
+        """Return the form of results like this one; None if there is none.
+
+        Args:
+            rows: in the result.
+            result: all of it.
+        """
+        if self._element is None:
+            return None
+        try:
+            one = placed(self._frame, rows, memoryview(result)).parts[0]
+        except (Unwritable, FrameError):
+            return None
+        shape = one.shape if self._batched else one.shape[1:]
+        if not shape or not one.size:
+            return None
+        prefix = bytes(result[: self._frame.prefix_bytes])
+        return ArrayForm(len(result), prefix, one.offset, self._element, shape)
 
     def _joined(self, tensor: Tensor, arrays: list[Array]) -> Array:
         if not arrays:

@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from ringbatch.frontend.client.arrays import ArrayCodec
 from ringbatch.frontend.client.channel import Channel
 from ringbatch.frontend.client.errors import Interrupted, counted_as
 from ringbatch.frontend.client.waiter import Waiter
@@ -55,6 +56,7 @@ class ClientModel:
         result_sizes: how much memory its answers take.
         takes_word: the word of the segment that says whether requests to it are taken.
         resumption: how its answers are resumed that were cut off; None if they are not.
+        arrays: codec of its outputs; None for JSON values.
     """
 
     spec: ModelSpec
@@ -62,6 +64,7 @@ class ClientModel:
     result_sizes: ResultSizes
     takes_word: int
     resumption: ResumptionPlan | None = None
+    arrays: ArrayCodec | None = None
 
 
 class ClientRequest(Waiter):

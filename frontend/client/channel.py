@@ -50,6 +50,7 @@ class Channel:
         slots: the lane and what is in it; used under the lock alone.
         clock: monotonic nanoseconds.
         callbacks: waiters that are over, and whose functions are to run.
+        closed: True once the lane is left.
 
     Args:
         slots: of a lane that this process holds.
@@ -102,6 +103,7 @@ class Channel:
         self.callbacks = CallbackQueue()
         self._standby: Waiter | None = None
         self._closer: Waiter | None = None
+        self.closed = False
         self._detached = threading.Event()
         _CHANNELS.add(self)
 
@@ -216,7 +218,7 @@ class Channel:
                 del self._sleepers[waiter]
             if self._leader is waiter:
                 self._leader = None
-            if not self._detached.is_set():
+            if not self.closed:
                 waiter.fail(Interrupted("nobody waits for this request any more"))
                 if self._closing and self._leader is None:
                     self._detach()
@@ -432,11 +434,6 @@ class Channel:
         self._detached.wait(SWEEP_NS / 1e9)
 
     @property
-    def closed(self) -> bool:
-        """True once the lane is left."""
-        return self._detached.is_set()
-
-    @property
     def draining(self) -> bool:
         """True if the engine is to stop, and takes nothing more."""
         try:
@@ -465,11 +462,12 @@ class Channel:
             end()
 
     def _detach(self) -> None:
-        if not self._detached.is_set():
+        if not self.closed:
             self._bell.close()
             self._doorbell.close()
             os.close(self._life)
             self._segment.detach()
+            self.closed = True
             self._detached.set()
 
     def disown(self) -> None:
@@ -478,7 +476,7 @@ class Channel:
             f"this client belongs to process {os.getppid()}, from which this one was forked; "
             "make another here"
         )
-        if not self._detached.is_set():
+        if not self.closed:
             self._bell.close()
             self._doorbell.close()
             os.close(self._life)
@@ -486,6 +484,7 @@ class Channel:
         # The parent's other threads may have held these, and are not here to release them.
         self._lock, self._busy, self._closing = threading.Lock(), False, True
         self.callbacks = CallbackQueue()
+        self.closed = True
         self._detached = threading.Event()
         self._detached.set()
 

@@ -290,8 +290,7 @@ class Client:
         """Do as `stream` on the event loop of asyncio, which is free until a part has come.
 
         Args:
-            model, inputs, timeout_s, first_part_timeout_s, part_gap_timeout_s, priority: as for
-                `stream`.
+            model, inputs, timeout_s, first_part_timeout_s, part_gap_timeout_s, priority: the same.
 
         Yields:
             As `stream`.
@@ -307,11 +306,12 @@ class Client:
             yield await asyncio.wrap_future(future)
             return
         try:
-            while not call.ended():
-                if not call.has_part:
-                    await call.news()
-                while call.has_part:
-                    yield call.take()
+            while (part := call.take()) is not None or not call.ended():
+                if part is not None:
+                    yield part
+                else:
+                    # Its waker comes behind anything that has come since the look.
+                    await call.news
         finally:
             call.leave()
 

@@ -3,6 +3,7 @@
 import asyncio
 import weakref
 from collections import deque
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final, Protocol
 
@@ -33,6 +34,14 @@ class LoopWaker:
     def add(self, request: Notified) -> None:
         """Have the loop notify a request; by any thread."""
         self._requests.append(request)
+        self._wake_loop()
+
+    def add_all(self, requests: Iterable[Notified]) -> None:
+        """Do as `add` for several requests."""
+        self._requests.extend(requests)
+        self._wake_loop()
+
+    def _wake_loop(self) -> None:
         if not self._is_due:
             self._is_due = True
             # A loop that is closed has no coroutines.
@@ -41,8 +50,18 @@ class LoopWaker:
 
     def _take(self) -> None:
         self._is_due = False
-        while self._requests:
-            self._requests.popleft().notify()
+        requests = self._requests
+        try:
+            # Those that come from here on wait for the next call, behind others of the loop.
+            for _ in range(len(requests)):
+                # A coroutine may run its loop within, as a notebook does.
+                if requests:
+                    requests.popleft().notify()
+        except BaseException:
+            # One coroutine has ended the loop, which may run again for the others.
+            if requests:
+                self._wake_loop()
+            raise
 
 
 _WAKERS: Final[weakref.WeakValueDictionary[asyncio.AbstractEventLoop, LoopWaker]] = (

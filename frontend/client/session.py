@@ -51,13 +51,15 @@ def models_of(
 
 
 def _model(spec: ModelSpec, segment: Segment) -> ClientModel:
-    codec: ClientCodec = ArrayCodec(spec) if spec.typed else ValueCodec(spec)
+    arrays = ArrayCodec(spec) if spec.typed else None
+    codec: ClientCodec = ValueCodec(spec) if arrays is None else arrays
     if spec.tokens is not None:
-        codec = ClientTextCodec(ArrayCodec(spec), spec)
+        arrays = ArrayCodec(spec) if arrays is None else arrays
+        codec = ClientTextCodec(arrays, spec)
     takes = segment.layout.model(spec.index) + ModelWords.TAKES
     sizes = ResultSizes(codec.result_bytes, spec.chain)
     resumption = ResumptionPlan(spec) if spec.resumes else None
-    return ClientModel(spec, codec, sizes, takes, resumption)
+    return ClientModel(spec, codec, sizes, takes, resumption, arrays)
 
 
 def refused(session: Session, spec: ModelSpec | None, error: RequestError) -> RequestError:

@@ -1,8 +1,8 @@
 """Lane of a client, with the waiter of each slot. Used by one thread at a time."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 
-from ringbatch.frontend.client.waiter import Waiter
+from ringbatch.frontend.client.waiter import Together, Waiter
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.model_spec import ModelSpec, defaults
 from ringbatch.shm.parts import PartReader
@@ -18,6 +18,7 @@ class Slots:
         parts: reads parts of answers.
         segment: the segment of the lane.
         tallies: where the ends of its requests are counted.
+        groups: groups of waiters whose parts come together, by anything that they share.
 
     Args:
         segment: attached.
@@ -37,6 +38,7 @@ class Slots:
         self.lane = lane
         self.parts = PartReader(lane)
         self.tallies = Tallies(segment, lane.index)
+        self.groups: dict[Hashable, Together] = {}
         self._wake_collector = wake_collector
         self._clock = clock
         self._memory = segment.memory
@@ -128,8 +130,28 @@ class Slots:
     def _hand_out_parts(self) -> None:
         slots = [*self.lane.parted]
         self.lane.parted.clear()
+        waiting = self._waiting
+        alone: list[int] = []
+        groups: dict[Together, dict[int, Waiter]] = {}
+        latest: Together | None = None
+        own: dict[int, Waiter] = {}
         for slot in slots:
-            if (waiter := self._waiting[slot]) is not None:
+            waiter = waiting[slot]
+            if waiter is None:
+                continue
+            together = waiter.together
+            if together is None:
+                alone.append(slot)
+                continue
+            # Mostly all slots of a step are of one group.
+            if together is not latest:
+                latest, own = together, groups.setdefault(together, {})
+            own[slot] = waiter
+        for together, waiters in groups.items():
+            alone += together.hand_out(waiters, self.lane, self._clock())
+        for slot in alone:
+            # One that another waiter has cancelled has none.
+            if (waiter := waiting[slot]) is not None:
                 waiter.has_parts(slot)
 
     def take_over(self) -> None:

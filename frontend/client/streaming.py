@@ -3,13 +3,18 @@
 import asyncio
 import os
 from collections import deque
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping
+from contextvars import Context
+from itertools import compress
+from operator import not_
+from typing import Any, Final, cast
 
+from ringbatch.frontend.client.arrays import Array, ArrayForm
 from ringbatch.frontend.client.calls import ClientModel, ClientRequest
 from ringbatch.frontend.client.channel import Channel
 from ringbatch.frontend.client.errors import ClientClosed
-from ringbatch.frontend.client.loop_waker import LoopWaker
+from ringbatch.frontend.client.loop_waker import LoopWaker, Notified
+from ringbatch.frontend.client.waiter import Together, Waiter
 from ringbatch.frontend.codec.limit_messages import expect_one_batch
 from ringbatch.frontend.codec.outcome import InternalError
 from ringbatch.frontend.codec.part_limits import (
@@ -21,9 +26,13 @@ from ringbatch.frontend.codec.part_limits import (
 from ringbatch.frontend.codec.payload import Part
 from ringbatch.frontend.codec.resumption import NothingLeft, Resumption
 from ringbatch.shm.counters import LaneCounter
+from ringbatch.shm.lane import Lane
+from ringbatch.shm.many_parts import FEW, ManyPartsReader
 from ringbatch.shm.parts import CorruptPartsError, bytes_for, bytes_for_several, move_deadline
 from ringbatch.shm.slot import Status
 from ringbatch.shm.tallies import PartTimes
+
+_GROUPS_KEPT: Final = 64
 
 
 class RequestInParts(ClientRequest):
@@ -57,7 +66,8 @@ class RequestInParts(ClientRequest):
     ) -> None:
         expect_one_batch([rows for rows, _, _ in parts], model.spec.max_batch_size)
         super().__init__(channel, model, parts, timeout_ns, account)
-        self._arrived: deque[bytearray] = deque()
+        self._arrived: deque[bytearray | Array] = deque()
+        """Parts as they stood in the slot, or as arrays for the program."""
         self._last_ns = 0
         """Arrival of the latest part in nanoseconds; 0 before the first."""
         self._until_ns = self.deadline_ns
@@ -97,7 +107,7 @@ class RequestInParts(ClientRequest):
                 if gap_ns and not self._last_ns:
                     self._channel.expect(deadline_ns)
                 self._last_ns = times.count(now_ns, self._last_ns, self._accepted_ns)
-                self._arrived.append(part)
+                self._arrive(part)
                 if self._resumption is not None:
                     self._resumption.keep(part)
                 found = slots.parts.next(slot) if others else None
@@ -106,6 +116,9 @@ class RequestInParts(ClientRequest):
         # Behind the part, so that a thread that clears it and then looks finds either.
         self.ready = True
         self._wake()
+
+    def _arrive(self, part: bytearray) -> None:
+        self._arrived.append(part)
 
     def _wake(self) -> None:
         """Wake who waits for a part."""
@@ -177,14 +190,14 @@ class RequestInParts(ClientRequest):
             raise ClientClosed(f"this client belongs to process {parent}, which has the parts")
         return False
 
-    @property
-    def has_part(self) -> bool:
-        """True if a part has come that the program does not have."""
-        return bool(self._arrived)
-
     def take(self) -> Any:
-        """Return the next part, which has come."""
-        return self._model.codec.render([(self._rows, self._arrived.popleft())])
+        """Return the next part; None if none has come that the program does not have."""
+        if not self._arrived:
+            return None
+        part = self._arrived.popleft()
+        if not isinstance(part, bytearray):
+            return part
+        return self._model.codec.render([(self._rows, part)])
 
     def each(self) -> Iterator[Any]:
         """Yield each part of the answer, and wait for it; for one thread.
@@ -193,8 +206,9 @@ class RequestInParts(ClientRequest):
             RequestError: why no more parts come.
         """
         while not self.ended():
-            if self._arrived:
-                yield self.take()
+            part = self.take()
+            if part is not None:
+                yield part
             else:
                 self._channel.wait(self)
 
@@ -204,15 +218,69 @@ class RequestInParts(ClientRequest):
             self._channel.forsake(self)
 
 
+class News:
+    """Awaitable of a coroutine that waits for parts: to asyncio's tasks a future without a result.
+
+    A future of asyncio has its loop make a further call for each task. A `LoopWaker` runs in a call
+    of the loop already, and goes on with all its coroutines in that one.
+
+    Args:
+        loop: of the coroutine.
+    """
+
+    __slots__ = ("_asyncio_future_blocking", "_context", "_go_on", "_loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        # By this name tasks know futures of any kind.
+        self._asyncio_future_blocking = False
+        self._loop = loop
+        self._go_on: Callable[[News], object] | None = None
+        self._context: Context | None = None
+
+    def __await__(self) -> Generator["News", None, None]:
+        self._asyncio_future_blocking = True
+        yield self
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        """As of a future."""
+        return self._loop
+
+    def add_done_callback(
+        self, go_on: "Callable[[News], object]", *, context: Context | None = None
+    ) -> None:
+        """As of a future, which one task awaits."""
+        self._go_on, self._context = go_on, context
+
+    def result(self) -> None:
+        """As of a future; the parts are in the request."""
+
+    def cancel(self, msg: object = None) -> bool:
+        """Go on soon; return False, so that the task raises the cancellation itself."""
+        go_on, self._go_on = self._go_on, None
+        if go_on is not None:
+            self._loop.call_soon(go_on, self, context=self._context)
+        return False
+
+    def come(self) -> None:
+        """Go on with the coroutine at once, if it waits; called by the loop, outside of tasks."""
+        go_on, self._go_on = self._go_on, None
+        if go_on is not None:
+            assert self._context is not None, "a task gives its own"
+            self._context.run(go_on, self)
+
+
 class LoopRequestInParts(RequestInParts):
     """A request whose parts a coroutine takes, on the loop of a waker.
+
+    Attributes:
+        news: to await, if no part is there.
 
     Args:
         waker: of the loop that runs in this thread.
         channel, model, parts, timeout_ns, account, asked: as for `RequestInParts`.
     """
 
-    __slots__ = ("_news", "_waker")
+    __slots__ = ("_group", "_is_plain", "_waker", "news", "together")
 
     def __init__(
         self,
@@ -226,7 +294,38 @@ class LoopRequestInParts(RequestInParts):
     ) -> None:
         super().__init__(channel, model, parts, timeout_ns, account, asked)
         self._waker = waker
-        self._news: asyncio.Future[None] | None = None
+        self.news = News(waker.loop)
+        self._group: FormGroup | None = None
+        self.together = None
+        self._is_plain = not self._limits.gap_ns and self._resumption is None
+        """True if nothing is to be done for a further part but to hand it out and to count it."""
+
+    def _arrive(self, part: bytearray) -> None:
+        """Take a part, and be among those whose parts are like it."""
+        super()._arrive(part)
+        group = self._group
+        if self._is_plain and (group is None or not group.form.fits(part)):
+            self._leave_group()
+            arrays = self._model.arrays
+            form = None if arrays is None else arrays.form(self._rows, part)
+            if form is not None and self._times is not None:
+                self._group = _group_of(self._channel.slots.groups, form, self._times)
+                self.together = self._group
+
+    def _leave_group(self) -> None:
+        group = self._group
+        if group is not None:
+            self._group = self.together = None
+            group.forget()
+
+    def _send(self, index: int, room: int) -> bool:
+        """Send the request, also once more, when its slot may be another."""
+        self._leave_group()
+        return super()._send(index, room)
+
+    def _finish(self) -> None:
+        self._leave_group()
+        super()._finish()
 
     def _wake(self) -> None:
         self._waker.add(self)
@@ -237,11 +336,89 @@ class LoopRequestInParts(RequestInParts):
 
     def notify(self) -> None:
         """As in `Notified`."""
-        news, self._news = self._news, None
-        if news is not None and not news.done():
-            news.set_result(None)
+        self.news.come()
 
-    def news(self) -> "asyncio.Future[None]":
-        """Return a future that is done once there may be a part, or the end."""
-        news = self._news = self._waker.loop.create_future()
-        return news
+
+class FormGroup:
+    """Requests of coroutines whose latest parts have one form, see `Together`.
+
+    A step of a model makes a part for each of its rows. So a few array operations read the parts of
+    all requests, and what remains for each is to queue its array.
+
+    Args:
+        form: of the parts.
+        times: counts of the times of the parts.
+
+    Attributes:
+        form, times: as above.
+    """
+
+    __slots__ = ("_reader", "_requests", "form", "times")
+
+    def __init__(self, form: ArrayForm, times: PartTimes) -> None:
+        self.form, self.times = form, times
+        self._requests: list[LoopRequestInParts] = []
+        """Requests that the reader is set up for."""
+        self._reader: ManyPartsReader | None = None
+
+    def forget(self) -> None:
+        """Keep neither requests nor views of memory: one of the requests leaves the group."""
+        self._requests, self._reader = [], None
+
+    def hand_out(self, waiters: Mapping[int, Waiter], lane: Lane, now_ns: int) -> list[int]:
+        """As in `Together`."""
+        slots, requests = [*waiters], cast(list[LoopRequestInParts], [*waiters.values()])
+        if len(slots) < FEW:
+            return slots
+        reader = self._reader
+        if reader is None or requests != self._requests:
+            reader = ManyPartsReader(lane, slots, self.form.size, self.form.prefix)
+            self._reader, self._requests = reader, requests
+        chosen, parts = reader.read()
+        left: list[int] = []
+        if len(parts) < len(slots):
+            flags = chosen.tolist()
+            left += compress(slots, map(not_, flags))
+            slots, requests = [*compress(slots, flags)], [*compress(requests, flags)]
+            if not slots:
+                return left
+        arrays = self.form.arrays(parts)
+        others = reader.take(chosen)
+        if others.any():
+            left += compress(slots, others.tolist())
+        self._queue(requests, arrays, now_ns)
+        return left
+
+    def _queue(
+        self, requests: "list[LoopRequestInParts]", arrays: list[Array], now_ns: int
+    ) -> None:
+        """Queue a part of each request, and count its time, mostly the same for all."""
+        last_ns, alike = requests[0]._last_ns, 0
+        latest: LoopWaker | None = None
+        woken: dict[LoopWaker, list[Notified]] = {}
+        own: list[Notified] = []
+        for request, array in zip(requests, arrays, strict=True):
+            if request._last_ns == last_ns:
+                alike += 1
+            else:
+                self.times.gaps.add(now_ns - request._last_ns)
+            request._last_ns = now_ns
+            request._arrived.append(array)
+            waker = request._waker
+            if waker is not latest:
+                latest, own = waker, woken.setdefault(waker, [])
+            own.append(request)
+        self.times.gaps.add(now_ns - last_ns, alike)
+        for waker, own in woken.items():
+            waker.add_all(own)
+
+
+def _group_of(groups: dict[Hashable, Together], form: ArrayForm, times: PartTimes) -> FormGroup:
+    """Return the group of a form and of counts; add it to the groups if there is none."""
+    key = times, form
+    group = groups.get(key)
+    if group is None:
+        if len(groups) >= _GROUPS_KEPT:
+            groups.clear()
+        group = groups[key] = FormGroup(form, times)
+    return cast(FormGroup, group)

@@ -1,10 +1,25 @@
 """Waiters for answers in a client, and their errors."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from ringbatch.shm.account import NOBODY
 from ringbatch.shm.errors import RequestError
+from ringbatch.shm.lane import Lane
+
+
+class Together(Protocol):
+    """Group of waiters whose parts are handed out together."""
+
+    def hand_out(self, waiters: "Mapping[int, Waiter]", lane: Lane, now_ns: int) -> list[int]:
+        """Hand out a part to each waiter, if possible; return the slots that may have others.
+
+        Args:
+            waiters: of the group, by slot.
+            lane: of the slots.
+            now_ns: the time.
+        """
 
 
 class Waiter:
@@ -18,11 +33,13 @@ class Waiter:
             made when it first sleeps so.
         deferred: True if no thread waits for it, so that the channel's own thread must.
         in_parts: True if it wants its answer in parts.
+        together: the group with which it gets its parts; None if it gets them alone.
     """
 
     __slots__ = ("__weakref__", "account", "asleep", "deadline_ns", "ready", "signal")
     deferred: bool = False
     in_parts: bool = False
+    together: Together | None = None
 
     def __init__(self, deadline_ns: int, account: int = NOBODY) -> None:
         self.ready = False

@@ -40,10 +40,16 @@ class Worker:
 
     def put(self, *values: int) -> bool:
         """Write a part if there is room."""
-        if not self._writer.write(numbers(*values).tobytes()):
+        if not self.put_down(numbers(*values).tobytes()):
+            return False
+        self._slots.flush()
+        return True
+
+    def put_down(self, part: bytes) -> bool:
+        """Write the bytes of a part if there is room; `all_is_posted` must follow."""
+        if not self._writer.write(part):
             return False
         self._slots.post_part(self.ref)
-        self._slots.flush()
         return True
 
     def end(self, status: Status = Status.OK) -> None:

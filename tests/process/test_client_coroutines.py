@@ -219,7 +219,7 @@ def test_a_part_may_come_as_its_task_is_cancelled(
         await asyncio.sleep(0)
         stream.worker.put(5, 6)
         # The wake-up is on its way, and the loop takes it when this is done.
-        wait_until(lambda: request.has_part and request._waker._is_due, "the part is there")
+        wait_until(lambda: request._arrived and request._waker._is_due, "the part is there")
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting

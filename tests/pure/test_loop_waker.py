@@ -52,9 +52,9 @@ class Requests:
         stop()
         return self._kept.pop(0)
 
-    def __bool__(self) -> bool:
+    def __len__(self) -> int:
         stop()
-        return bool(self._kept)
+        return len(self._kept)
 
 
 class Stepping(LoopWaker):
@@ -141,6 +141,16 @@ class TakesFlagLate(Stepping):
         self._is_due = False
 
 
+class CountsFirst(Stepping):
+    """Wrong: the loop counts the requests before it takes the flag away."""
+
+    def _take(self) -> None:
+        there = len(self._requests)
+        self._is_due = False
+        for _ in range(there):
+            self._requests.popleft().notify()
+
+
 class LooksFirst(Stepping):
     """Wrong: the thread looks at the flag before its request is there."""
 
@@ -152,7 +162,7 @@ class LooksFirst(Stepping):
             self.loop.call_soon_threadsafe(self._take)
 
 
-@pytest.mark.parametrize("wrong", [TakesFlagLate, LooksFirst])
+@pytest.mark.parametrize("wrong", [TakesFlagLate, CountsFirst, LooksFirst])
 def test_a_wrong_waker_loses_a_request(wrong: type[Stepping]) -> None:
     with pytest.raises(AssertionError, match="a request was not notified"):
         orders_that_notify_every_request(wrong)
