@@ -72,6 +72,19 @@ def test_more_rows_than_the_whole_lane_holds_are_split_and_joined_in_order(
     assert counted(harness, LaneCounter.ANSWERS) == 1
 
 
+def test_a_client_learns_when_the_answer_stood_in_its_slot(
+    harness: ClientHarness, client: Client, monkeypatch: pytest.MonkeyPatch, wait_until: WaitUntil
+) -> None:
+    channel, learned = client._session.channel, list[int]()
+    monkeypatch.setattr(channel, "took", learned.append)
+    monkeypatch.setattr(channel, "clock", lambda: 1000)
+    future = client.infer_async("same", numbers(7))
+    # This engine has finished at instant 1.
+    harness.answer(taken(harness, 1, wait_until))
+    assert future.result() == 7
+    assert learned == [1 - 1000]
+
+
 def test_values_of_an_untyped_model_pass(harness: ClientHarness, client: Client) -> None:
     harness.serve()
     values = [{"b": 1, "a": [None, 2**70, "\ud800", 6.0]}, "x", 3, True, None]
