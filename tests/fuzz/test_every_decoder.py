@@ -76,7 +76,6 @@ OTHERS: Final = {
     "client/arrays.py": "the engine's results, in a program on its host",
     "codec/outcome.py": "what a model server answered, of a bounded length",
     "codec/resumption.py": "a model's results, and a request that this process has laid out",
-    "falcon/event_form.py": "a model's results",
     "generation/offloaded_prompts.py": "the model table",
     "generation/text_generator.py": "a file of the model's directory",
     "grpc/answer.py": "a model's results",
