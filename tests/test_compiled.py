@@ -31,7 +31,8 @@ def can_be_compiled(module: Module) -> Iterator[str]:
     memoryview; and has no weak references to its objects. It passes starred arguments to a base's
     method as if the tuple were the first that is left. An object of a class whose base is
     compiled, it refuses to make unless the class is compiled too. It makes a list of a generator
-    expression, so that a function that stops early has had all of it computed.
+    expression, so that a function that stops early has had all of it computed. A default of None in
+    the body of a class is not there at run time if the type is a protocol.
     """
     bases = {
         (alias.asname or alias.name): node.module
@@ -63,11 +64,26 @@ def fails_compiled(node: ast.AST) -> Iterator[str]:
         for field in node.body:
             if isinstance(field, ast.AnnAssign) and ast.unparse(field.annotation) == "memoryview":
                 yield f"line {field.lineno}: a field that is a memoryview"
+            if has_lost_default(field) and not makes_methods(node):
+                yield f"line {field.lineno}: a default of None in the body of a class"
     elif isinstance(node, ast.Call):
         if is_starred_super(node):
             yield f"line {node.lineno}: starred arguments for a base's method"
         if any(isinstance(each, ast.GeneratorExp) for each in node.args) and not takes_all(node):
             yield f"line {node.lineno}: a generator expression, of which mypyc makes a list"
+
+
+def has_lost_default(field: ast.stmt) -> bool:
+    """Return whether a statement of a class gives an annotated attribute the default None."""
+    value = field.value if isinstance(field, ast.AnnAssign) else None
+    return isinstance(value, ast.Constant) and value.value is None
+
+
+def makes_methods(node: ast.ClassDef) -> bool:
+    """Return whether the methods of a class, which set the defaults, are made from its fields."""
+    return any("dataclass" in ast.unparse(each) for each in node.decorator_list) or any(
+        ast.unparse(base) == "NamedTuple" for base in node.bases
+    )
 
 
 TAKES_ALL = {"deque", "dict", "frozenset", "list", "max", "min", "prod", "set", "sorted", "tuple"}
@@ -117,6 +133,7 @@ def test_modules_to_be_compiled_can_be() -> None:
         ),
         ("ringbatch.engine.worker.runner", "f(1, (a for a in b))"),
         ("ringbatch.engine.worker.runner", "c.f(a for a in b)"),
+        ("ringbatch.engine.worker.runner", "class C:\n    a: P | None = None"),
         (
             "ringbatch.engine.models.model",
             "from ringbatch.engine.worker.json_codec import JsonCodec\n"
@@ -146,6 +163,9 @@ def test_an_uncompilable_module_is_reported(name: str, source: str) -> None:
         ),
         ("ringbatch.engine.worker.runner", "f([a for a in b])\nany(a for a in b)"),
         ("ringbatch.engine.worker.runner", "', '.join(a for a in b)"),
+        ("ringbatch.engine.worker.runner", "class C(NamedTuple):\n    a: P | None = None"),
+        ("ringbatch.engine.worker.runner", "@dataclass\nclass C:\n    a: P | None = None"),
+        ("ringbatch.engine.worker.runner", "class C:\n    a: bool = False\n    b: P | None"),
         ("ringbatch.engine.models.model", "f(a for a in b)"),
         (
             "ringbatch.engine.models.model",

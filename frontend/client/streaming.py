@@ -280,7 +280,7 @@ class LoopRequestInParts(RequestInParts):
         channel, model, parts, timeout_ns, account, asked: as for `RequestInParts`.
     """
 
-    __slots__ = ("_group", "_is_plain", "_waker", "news", "together")
+    __slots__ = ("_group", "_is_plain", "_waker", "news")
 
     def __init__(
         self,
@@ -296,7 +296,6 @@ class LoopRequestInParts(RequestInParts):
         self._waker = waker
         self.news = News(waker.loop)
         self._group: FormGroup | None = None
-        self.together = None
         self._is_plain = not self._limits.gap_ns and self._resumption is None
         """True if nothing is to be done for a further part but to hand it out and to count it."""
 

@@ -36,10 +36,9 @@ class Waiter:
         together: the group with which it gets its parts; None if it gets them alone.
     """
 
-    __slots__ = ("__weakref__", "account", "asleep", "deadline_ns", "ready", "signal")
+    __slots__ = ("__weakref__", "account", "asleep", "deadline_ns", "ready", "signal", "together")
     deferred: bool = False
     in_parts: bool = False
-    together: Together | None = None
 
     def __init__(self, deadline_ns: int, account: int = NOBODY) -> None:
         self.ready = False
@@ -47,6 +46,7 @@ class Waiter:
         self.account = account
         self.asleep = False
         self.signal: threading.Lock | None = None
+        self.together: Together | None = None
 
     @property
     def until_ns(self) -> int:

@@ -137,7 +137,6 @@ class RequestInParts(InflightRequest[A]):
         "direct",
         "last_ns",
         "limits",
-        "together",
     )
     moves = True
 
@@ -157,7 +156,6 @@ class RequestInParts(InflightRequest[A]):
         self._batch_id = ""
         """Id of the request's batch; once a part is out, of the batch that was the last."""
         self.direct: DirectParts | None = None
-        self.together = None
         self.last_ns = 0
         self._until_ns = deadline_ns
         """Deadline of the whole answer in nanoseconds."""

@@ -125,6 +125,7 @@ class Piece(SlotRequest[A]):
         self.accepted_ns = task.accepted_ns
         self.deadline_ns = task.deadline_ns
         self.account = task.account
+        self.together = None
         self.rows = rows
         self.result: memoryview | None = None
         self._whole = whole

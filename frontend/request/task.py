@@ -91,6 +91,7 @@ class SlotRequest(ABC, Generic[A]):
         "deadline_ns",
         "model",
         "reply",
+        "together",
     )
 
     _engine: Engine
@@ -103,7 +104,7 @@ class SlotRequest(ABC, Generic[A]):
     deadline_ns: int
     account: int
     moves: bool = False
-    together: Together | None = None
+    together: Together | None
 
     def send(self, engine: Engine, part: SlotPart, result_bytes: int, least: int = 0) -> None:
         """Put a part into a slot with that many bytes for the answer.
@@ -360,6 +361,7 @@ class InflightRequest(SlotRequest[A]):
         self.accepted_ns = accepted_ns
         self.deadline_ns = deadline_ns
         self.account = account
+        self.together = None
         self._writing: Writing[A] | None = None
 
     @property
