@@ -321,7 +321,8 @@ class Life:
         if status == 429:
             self.seen[LIMIT_REACHED] += 1
             self._limited.refused(body, headers)
-        is_right = TEXTS.get(status, b"") in body and rb"\u0000" not in body
+        has_text = any(text in body for text in TEXTS.get(status, (b"",)))
+        is_right = has_text and rb"\u0000" not in body
         is_right = is_right or (self._stood_still and is_untaken(asked, body))
         assert is_right, f"request {asked.number} ends with {status}, but {body!r}"
         if NOT_READY in body:

@@ -3,7 +3,7 @@
 import json
 from typing import Final
 
-from simulation.asked import LARGE, POISON, REFUSED, Asked, padding
+from simulation.asked import LARGE, Asked, padding
 from simulation.engine import HOSTILE_LANE, Engine
 from simulation.served import PARTS, parts_in, parts_of
 
@@ -16,7 +16,6 @@ END: Final[Answer] = (200, b"the end", ())
 """Reply behind the last part."""
 CUT_OFF: Final = b"what has come is not all"
 """Part of the error text after a worker has died amid its parts."""
-_RAISED: Final = {REFUSED: 400, POISON: 500}
 _UNTAKEN: Final = (b"has not taken the parts", b"internal error")
 """Parts of the error text after a ring was full for too long.
 
@@ -59,8 +58,11 @@ def is_untaken(asked: Asked, body: bytes) -> bool:
 
 
 def ends_amid_parts(asked: Asked) -> set[int]:
-    """Return with what a request may end because of another in its batch: only behind a part."""
-    return {*_RAISED.values()} if asked.parts else set()
+    """Return with what a request may end because of another in its batch: only behind a part.
+
+    It is never 400: words about one input are for the client that sent it.
+    """
+    return {500} if asked.parts else set()
 
 
 def take_part(asked: Asked, answer: Answer) -> None:
