@@ -6,7 +6,9 @@ is left to `PartReader`.
 """
 
 from collections.abc import Sequence
-from typing import Final
+from itertools import compress
+from operator import not_
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +22,22 @@ from ringbatch.shm.strided_view import OFFSET_BITS, StridedView
 
 FEW: Final = 8
 """Slots below which it is quicker to read the parts of each."""
+
+T = TypeVar("T")
+
+
+def with_parts(
+    slots: list[int], owners: list[T], found: NDArray[np.bool_]
+) -> tuple[list[int], list[T], list[int]]:
+    """Return the slots in which a part stands, their owners, and the other slots.
+
+    Args:
+        slots, owners: in one order.
+        found: whether a part stands there, as of `ManyPartsReader.read`.
+    """
+    flags = found.tolist()
+    without = [*compress(slots, map(not_, flags))]
+    return [*compress(slots, flags)], [*compress(owners, flags)], without
 
 
 class ManyPartsReader:

@@ -1,5 +1,6 @@
 """Worker look: base of what looks at an engine's workers from time to time."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from ringbatch.engine.supervisor.served_models import ServedModels
@@ -7,7 +8,7 @@ from ringbatch.engine.supervisor.worker_pool import WorkerPool
 from ringbatch.shm.segment import Segment
 
 
-class WorkerLook:
+class WorkerLook(ABC):
     """Regular look at the workers of one engine, with an instant for the next.
 
     Attributes:
@@ -33,6 +34,6 @@ class WorkerLook:
         self._pool = pool
         self._clock_ns = clock_ns
 
+    @abstractmethod
     def step(self) -> None:
         """Look, if it is time to."""
-        raise NotImplementedError

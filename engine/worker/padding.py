@@ -133,8 +133,8 @@ class PaddedCodec(TensorCodec):
         """Open dimensions of that batch's requests, by their references."""
         self._synthetic: Sequence[Dimensions] = ()
         """Open dimensions of the latest made-up rows."""
-        self._by_row: list[Dimensions] = []
-        """Open dimensions of each row of the batch that was read or made up last."""
+        self._counted: list[tuple[Dimensions, int]] = []
+        """Open dimensions and number of rows of each request that was read or made up last."""
 
     def read(self, requests: list[Request]) -> tuple[list[Request], list[Request], Any]:
         """See `Codec.read`."""
@@ -149,7 +149,7 @@ class PaddedCodec(TensorCodec):
     def _arguments(self, rows: list[list[Array]]) -> tuple[list[Dimensions], list[Array]]:
         """Return the open dimensions of each of several arrays for each input, and all padded."""
         own = [open_dimensions(self._inputs, arrays) for arrays in rows]
-        self._by_row = [size for size, arrays in zip(own, rows, strict=True) for _ in arrays[0]]
+        self._counted = [(size, len(each[0])) for size, each in zip(own, rows, strict=True)]
         goals = {self._lengths.goal(dimensions) for dimensions in own}
         if len(goals) > 1:
             raise Unlike("the requests are not padded to the same sizes")
@@ -239,9 +239,10 @@ class PaddedCodec(TensorCodec):
         return Outputs(columns, faults)
 
     def _cut_rows(self, array: Array, output: int) -> list[Array]:
+        by_row = [own for own, rows in self._counted for _ in range(rows)]
         return [
             _cut(array[row : row + 1], self._lengths.sizes(output, own))[0]
-            for row, own in enumerate(self._by_row)
+            for row, own in enumerate(by_row)
         ]
 
     def write(self, results: Any, requests: list[Request]) -> Sequence[int | WrongResult]:

@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping
 from contextvars import Context
 from itertools import compress
-from operator import not_
 from typing import Any, Final, cast
 
 from ringbatch.frontend.client.arrays import Array, ArrayForm
@@ -27,7 +26,7 @@ from ringbatch.frontend.codec.payload import Part
 from ringbatch.frontend.codec.resumption import NothingLeft, Resumption
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.lane import Lane
-from ringbatch.shm.many_parts import FEW, ManyPartsReader
+from ringbatch.shm.many_parts import FEW, ManyPartsReader, with_parts
 from ringbatch.shm.parts import CorruptPartsError, bytes_for, bytes_for_several, move_deadline
 from ringbatch.shm.slot import Status
 from ringbatch.shm.tallies import PartTimes
@@ -376,9 +375,7 @@ class FormGroup:
         chosen, parts = reader.read()
         left: list[int] = []
         if len(parts) < len(slots):
-            flags = chosen.tolist()
-            left += compress(slots, map(not_, flags))
-            slots, requests = [*compress(slots, flags)], [*compress(requests, flags)]
+            slots, requests, left = with_parts(slots, requests, chosen)
             if not slots:
                 return left
         arrays = self.form.arrays(parts)

@@ -6,7 +6,6 @@ connection, a few array operations read and write all of them. What remains for 
 
 from collections.abc import Mapping
 from itertools import compress
-from operator import not_
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from ringbatch.frontend.request.parts_task import DirectParts, RequestInParts
 from ringbatch.shm.lane import Lane
-from ringbatch.shm.many_parts import FEW, ManyPartsReader
+from ringbatch.shm.many_parts import FEW, ManyPartsReader, with_parts
 
 
 class PartForm(Protocol):
@@ -95,9 +94,8 @@ class PartsTogether:
             form.arrange(ways)
         chosen, parts = reader.read()
         if len(parts) < len(slots):
-            flags = chosen.tolist()
-            left += compress(slots, map(not_, flags))
-            slots, ways = [*compress(slots, flags)], [*compress(ways, flags)]
+            slots, ways, without = with_parts(slots, ways, chosen)
+            left += without
         if not slots or not form.send(ways, chosen, parts):
             return [*requests]
         others = reader.take(chosen)
