@@ -136,7 +136,11 @@ class Queue:
             taken, rows = self._take_fairly(requests, max_batch_size)
         else:
             count = len(requests)
-            if self.rows > max_batch_size:
+            # Most requests have one row; then no request has to be looked at.
+            single_rows = self.rows == count
+            if self.rows > max_batch_size and single_rows:
+                count = max_batch_size
+            elif self.rows > max_batch_size:
                 first = islice(requests, max_batch_size)
                 count = fitting([request.rows for request in first], max_batch_size)
             if self._fitting is not None:
@@ -144,7 +148,7 @@ class Queue:
             if count == len(requests):
                 return self.empty()
             taken = [requests.popleft() for _ in range(count)]
-            rows = sum([request.rows for request in taken])
+            rows = count if single_rows else sum([request.rows for request in taken])
         self.rows -= rows
         self._exact = False
         if self._deadlines is not None:

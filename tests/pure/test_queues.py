@@ -5,7 +5,13 @@ from collections.abc import Iterable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
 
 from ringbatch.engine.collector.batching import Pending, fitting
 from ringbatch.engine.collector.queue import Queue
@@ -51,6 +57,12 @@ class QueueMachine(RuleBasedStateMachine):
         self.queue = Queue()
         self.model: list[Request] = []
         self.count = 0
+        self.most_rows = CAP
+
+    @initialize(most_rows=st.sampled_from([1, CAP]))
+    def bound(self, most_rows: int) -> None:
+        """In most queues, each request has one row."""
+        self.most_rows = most_rows
 
     @rule(
         several=st.lists(st.tuples(st.integers(1, CAP), st.integers(0, 40)), min_size=1, max_size=4)
@@ -59,9 +71,10 @@ class QueueMachine(RuleBasedStateMachine):
         added = []
         for rows, deadline_ns in several:
             self.count += 1
-            added.append(request(self.count, rows, self.count, deadline_ns))
+            own_rows = min(rows, self.most_rows)
+            added.append(request(self.count, own_rows, self.count, deadline_ns))
         deadlines_ns = [request.deadline_ns for request in added]
-        rows = sum(rows for rows, _ in several)
+        rows = sum(request.rows for request in added)
         self.queue.extend(added, rows, min(deadlines_ns), (NOBODY,))
         self.model += added
 
