@@ -1,7 +1,6 @@
 """Control socket of an engine: takes orders to change the served models."""
 
 import errno
-import logging
 import os
 import socket
 from collections.abc import Callable
@@ -18,8 +17,6 @@ from ringbatch.shm.host.control_socket import (
     report_line,
     socket_path,
 )
-
-logger = logging.getLogger("ringbatch.supervisor")
 
 _MAX_CONNECTIONS: Final = 128
 """Each waits for its order to end. Fewer orders may wait; further ones are refused in words."""
@@ -138,10 +135,3 @@ class ControlServer:
         del self._connections[connection]
         self._loop.forget(connection)
         connection.close()
-
-
-def log_report(report: Report) -> None:
-    """Log the report of an order to reload that no client waits for."""
-    level = logging.INFO if report.end == "done" else logging.ERROR
-    for line in report.lines:
-        logger.log(level, "reload: %s", line)

@@ -92,12 +92,13 @@ class Handover:
         return self._new_engine is not None
 
     def refuses(self, reply: Callable[[Report], None]) -> bool:
-        """Return whether changes are refused, and reply so.
+        """Return whether changes are refused; log it, and reply so.
 
         During a handover, the new engine has already read its configuration, and would undo a
         change.
         """
         if self.under_way:
+            logger.error("a change is refused: %s", _UNDER_WAY)
             reply(Report("failed", (_UNDER_WAY,)))
         return self.under_way
 

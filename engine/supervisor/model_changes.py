@@ -98,9 +98,13 @@ class ModelChanges:
         self._scalings: list[_Task] = []
 
     def take(self, order: Order, reply: Reply) -> None:
-        """Carry an order out after those before it; `reply` is called once."""
+        """Carry an order out after those before it; `reply` is called once.
+
+        The log has every change, and every reason why there was none.
+        """
         if len(self._orders) >= MAX_ORDERS:
-            reply(Report("failed", (f"{MAX_ORDERS} changes wait already; try again later",)))
+            lines = (f"{MAX_ORDERS} changes wait already; try again later",)
+            _refuse(order, Report("failed", lines), reply)
             return
         self._orders.append((order, reply))
 
@@ -213,13 +217,13 @@ class ModelChanges:
         try:
             changes, untaken = self._plan(order)
         except UnknownModel as unknown:
-            reply(Report("unknown", (str(unknown),)))
+            _refuse(order, Report("unknown", (str(unknown),)), reply)
             return
         except ConfigError as error:
-            reply(Report("failed", error.problems))
+            _refuse(order, Report("failed", error.problems), reply)
             return
         except UnfitSize as error:
-            reply(Report("failed", (str(error),)))
+            _refuse(order, Report("failed", (str(error),)), reply)
             return
         # An order for one model asks for no other change.
         lines, failed = list(untaken), bool(untaken) and order.model is None
@@ -238,7 +242,10 @@ class ModelChanges:
             else:
                 lines.append(change.described())
                 logger.info("%s", change.described())
-        reply(Report("failed" if failed else "done", tuple(lines or ["nothing has changed"])))
+        if not lines:
+            lines.append("nothing has changed")
+            logger.info("%s: %s", order.action, lines[0])
+        reply(Report("failed" if failed else "done", tuple(lines)))
 
     @staticmethod
     def _scale(name: str, steps: Steps, reply: Reply) -> Steps:
@@ -288,3 +295,12 @@ class ModelChanges:
 
     def _is_free(self, name: str) -> bool:
         return not self._runner.is_changing(name)
+
+
+def _refuse(order: Order, report: Report, reply: Reply) -> None:
+    """Log and report why an order changes nothing."""
+    # Clients of the HTTP API may name any model, which is no fault of the engine.
+    level = logging.WARNING if report.end == "unknown" else logging.ERROR
+    for line in report.lines:
+        logger.log(level, "%s refused: %s", order.action, line)
+    reply(report)

@@ -36,7 +36,7 @@ from ringbatch.engine.supervisor.change_orders import ChangeOrders
 from ringbatch.engine.supervisor.change_runner import Attach, NotifyTableChanged, Start
 from ringbatch.engine.supervisor.child_process import CannotStart, Death
 from ringbatch.engine.supervisor.collectors import Collectors
-from ringbatch.engine.supervisor.control import ControlServer, log_report
+from ringbatch.engine.supervisor.control import ControlServer
 from ringbatch.engine.supervisor.cpu_sets import CpuSets
 from ringbatch.engine.supervisor.first_workers import FirstWorkers
 from ringbatch.engine.supervisor.frontends import Frontends
@@ -223,7 +223,8 @@ class Supervisor:
             self._check_for_stop()
             if reload:
                 logger.info("reading the configuration again, on SIGHUP")
-                take(Order("reload", None), log_report)
+                # No client waits; the log has the changes and the reasons of refusals.
+                take(Order("reload", None), lambda _: None)
             upkeep.step()
             self._loop.guard(partial(self._advance, changes), changes.break_off)
             status = serving_status(served.names, self.frontends.url, *self._pool.ready)

@@ -1,12 +1,14 @@
 """Changes of the served models: loading, retiring, and the reports on them."""
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from changing_engine import TENSORS, Engine, model
+from changing_engine import RELOAD, TENSORS, Engine, model
 
 from ringbatch.engine.config.document import ConfigError
+from ringbatch.engine.config.settings import Config
 from ringbatch.engine.supervisor.model_changes import MAX_ORDERS
 from ringbatch.shm.host.control_socket import Order, Report
 from ringbatch.shm.model_spec import LOADING, RETIRING, SERVING
@@ -198,6 +200,36 @@ def test_an_unchangeable_setting_is_named_and_a_wrong_configuration_changes_noth
     words = f"[server] port: not taken, because the engine runs; {ways.format('it')}"
     assert engine.reports[4] == Report("failed", (words, "m: version 1 adjusted"))
     assert engine.live.served.models[engine.entry(SERVING).reference].timeout_s == 7.0
+
+
+def test_the_log_has_every_end_of_an_order_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "ringbatch.supervisor")
+    engine = Engine(model())
+
+    def logged(order: Order = RELOAD) -> list[tuple[str, str]]:
+        caplog.clear()
+        engine.order(order)
+        return [(record.levelname, record.message) for record in caplog.records]
+
+    assert logged() == [("INFO", "reload: nothing has changed")]
+    engine.want(model(timeout_s=7.0))
+    assert logged() == [("INFO", "m: version 1 adjusted")]
+    words = 'load refused: the configuration has no model "n"; there is: m'
+    assert logged(Order("load", "n")) == [("WARNING", words)]
+    words = 'unload refused: the engine serves no model "n"; there is: m'
+    assert logged(Order("unload", "n")) == [("WARNING", words)]
+    ((level, words),) = logged(Order("load", "m", max_batch_size=1 << 40))
+    assert level == "ERROR"
+    assert words.startswith("load refused: max_batch_size")
+    engine.wanted = ConfigError("a is wrong", "b is wrong")
+    both = [("ERROR", "reload refused: a is wrong"), ("ERROR", "reload refused: b is wrong")]
+    assert logged() == both
+    engine.wanted = Config(models=(model(),))
+    for _ in range(MAX_ORDERS + 1):
+        engine.order(Order("load", "m"))
+    words = f"load refused: {MAX_ORDERS} changes wait already; try again later"
+    assert logged(Order("load", "m")) == [("ERROR", words)]
+    assert len(engine.reports) == 7, "the orders that wait have none yet"
 
 
 def test_an_unchangeable_setting_fails_no_order_for_one_model() -> None:

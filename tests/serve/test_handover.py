@@ -336,6 +336,7 @@ def test_a_stop_of_the_new_one_before_it_serves_harms_nobody(
         "failed",
         "another engine is about to take this one's",
     )
+    assert "a change is refused: another engine is about to take" in old.stderr
     assert new.stop() == 0
     wait_until(
         lambda: order(segment, Order("reload", None), print).end == "done", "it changes again"

@@ -67,6 +67,8 @@ def test_versions_are_served_side_by_side_and_come_and_go(
     states = ["READY"] * 4
     wait_until(lambda: [state for *_, state in site.index()] == states, "all are loaded")
     assert "ERROR" not in site.server.stderr[logged:]
+    assert site.reload().stdout == "ringbatch: nothing has changed\n"
+    assert site.server.stderr[logged:].count("version 10 loaded") == 1
     assert [site.number(f"m{v}") for v in ("", "/versions/1", "/versions/2", "/versions/10")] == [
         *(10, 1, 2, 10)
     ]
