@@ -7,7 +7,6 @@ supervisor answers at all: it sends an empty line, which is no order, on a conne
 
 import socket
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 from ringbatch.shm.engines import starts
@@ -20,6 +19,7 @@ from ringbatch.shm.host.control_socket import (
     read_report,
     socket_path,
 )
+from ringbatch.shm.process_state import is_stopped, stopped_words
 from ringbatch.shm.shm_objects import engine_and_pid
 
 LATE_S: Final = 3.0
@@ -28,7 +28,6 @@ ANSWER_S: Final = 3.0
 """Time for the answer to an empty line."""
 _SILENT_LOOKS: Final = 5
 """Looks in a row that find the supervisor silent, after which the client gives up."""
-_STOPPED: Final = (b"T", b"t")
 
 Tell = Callable[[str], None]
 
@@ -104,8 +103,8 @@ def supervisor_state(segment_name: str) -> tuple[str, bool]:
     """Return the supervisor's state in words, and whether it is silent though it should answer."""
     pid = engine_and_pid(segment_name)[1]
     supervisor = f"the engine's supervisor, process {pid},"
-    if _is_stopped(pid):
-        return f"{supervisor} is stopped (kill -CONT {pid} lets it go on)", True
+    if is_stopped(pid):
+        return f"{supervisor} {stopped_words(pid)}", True
     if _answers(socket_path(segment_name)):
         return f"{supervisor} carries out its orders", False
     if starts(segment_name):
@@ -125,12 +124,3 @@ def _answers(path: str) -> bool:
         except OSError:
             pass  # It has ended, which the connection of the order shows too.
     return True
-
-
-def _is_stopped(pid: int) -> bool:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return False
-    # The command's name is in parentheses, and may itself hold blanks and parentheses.
-    return stat[stat.rindex(b")") + 2 :].startswith(_STOPPED)

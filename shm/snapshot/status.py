@@ -17,6 +17,7 @@ from ringbatch.shm.descriptors import ModelWords, WorkerState, WorkerWords
 from ringbatch.shm.errors import shortage
 from ringbatch.shm.model_counters import Counted
 from ringbatch.shm.model_spec import ModelSpec, titled
+from ringbatch.shm.process_state import is_stopped, stopped_words
 from ringbatch.shm.scalings import Scalings
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Reason
@@ -86,7 +87,8 @@ class EngineStatus:
         frontends: counts of `LaneCounter`, summed over the lanes.
         collector: counts of `CollectorCounter`.
         workers: counts of `WorkerCounter`, by the worker's number.
-        states: what each worker last said of itself, by its number, in words.
+        states: what each worker last said of itself, by its number, in words, and that it is
+            stopped.
         pids: their processes, by the same; 0 if there is none.
     """
 
@@ -136,7 +138,10 @@ def _state(segment: Segment, number: int, places: int) -> str:
         return shortage(errno)
     if state is WorkerState.ABSENT:
         return "not started"
-    words = f"{state.name.lower()}, process {segment.words[first + WorkerWords.PID]}"
+    pid = segment.words[first + WorkerWords.PID]
+    words = f"{state.name.lower()}, process {pid}"
+    if is_stopped(pid):
+        words += f", {stopped_words(pid)}"
     if places and state is WorkerState.READY:
         words += f", {segment.words[first + WorkerWords.LIVE_ROWS]} of {places} rows live"
         if segment.words[first + WorkerWords.MOST_ROWS]:

@@ -1,6 +1,11 @@
-"""The counters of an engine as others read them."""
+"""The counters of an engine as others read them.
+
+Tests shm/process_state.py.
+"""
 
 import os
+import signal
+import subprocess
 from pwd import getpwuid
 
 import pytest
@@ -69,6 +74,24 @@ def counted() -> Segment:
     words[layout.worker(2) + WorkerWords.STATE] = WorkerState.READY
     words[layout.worker(2) + WorkerWords.PID] = 4711
     return segment
+
+
+def test_a_worker_that_is_stopped_says_so() -> None:
+    segment = counted()
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        pid = process.pid
+        segment.words[segment.layout.worker(2) + WorkerWords.PID] = pid
+        try:
+            assert read(segment).states[2] == f"ready, process {pid}"
+            os.kill(pid, signal.SIGSTOP)
+            os.waitid(os.P_PID, pid, os.WSTOPPED)
+            stopped = f"is stopped (kill -CONT {pid} lets it go on)"
+            assert read(segment).states[2] == f"ready, process {pid}, {stopped}"
+            os.kill(pid, signal.SIGCONT)
+            os.waitid(os.P_PID, pid, os.WCONTINUED)
+            assert read(segment).states[2] == f"ready, process {pid}"
+        finally:
+            process.kill()
 
 
 def test_counts_are_read_under_their_names() -> None:
