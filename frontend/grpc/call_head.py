@@ -33,10 +33,13 @@ from ringbatch.shm.errors import InvalidRequest, Unauthenticated
 from ringbatch.shm.host.key_headers import AUTHORIZATION, KEY_HEADER
 from ringbatch.shm.tuples import unchecked_tuple
 
-OPEN_METHODS: Final = tuple(
-    f"/{INFERENCE_SERVICE}/{method}" for method in ("ServerLive", "ServerReady")
+OPEN_METHODS: Final = frozenset(
+    {
+        *(f"/{INFERENCE_SERVICE}/{method}" for method in ("ServerLive", "ServerReady")),
+        *(f"/{HEALTH_SERVICE}/{method}" for method in ("Check", "Watch")),
+    }
 )
-"""Methods that need no key, for monitoring; gRPC's own health is open as well."""
+"""Methods that need no key, for monitoring. Health's List does, because it names the models."""
 IDENTITY: Final = "identity"
 _TIMEOUT: Final = b"grpc-timeout"
 _ID: Final = ID_HEADER.encode()
@@ -142,7 +145,7 @@ class CallHeadReader:
             refusal, http_status = GrpcStatus(INTERNAL, "this is no gRPC"), _UNSUPPORTED_MEDIA_TYPE
         elif request.method != b"POST":
             refusal, http_status = GrpcStatus(INTERNAL, "a call is a POST"), _METHOD_NOT_ALLOWED
-        elif refusal is None and not self._is_open(path) and not self.allow(authorization, key):
+        elif refusal is None and path not in OPEN_METHODS and not self.allow(authorization, key):
             refusal, denied = grpc_status(Unauthenticated()), True
         elif refusal is None and method is None:
             refusal = GrpcStatus(UNIMPLEMENTED, self._no_method(path))
@@ -186,9 +189,6 @@ class CallHeadReader:
     def changes(self) -> int:
         """As of `ApiKeys`."""
         return 0 if self._keys is None else self._keys.changes
-
-    def _is_open(self, path: str) -> bool:
-        return path in OPEN_METHODS or path.startswith(f"/{HEALTH_SERVICE}/")
 
     def _refusal(self, request: Http2RequestHead) -> GrpcStatus | None:
         if request.size > LIST_BYTES:

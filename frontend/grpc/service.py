@@ -54,6 +54,7 @@ log = logging.getLogger("ringbatch.frontend")
 _OPEN_BYTES: Final = 1 << 12
 """The longest message to a method without a key: the name of a model, and little else."""
 _Health: Final = SCHEMA.services[HEALTH_SERVICE]["Check"].response
+_HealthList: Final = SCHEMA.services[HEALTH_SERVICE]["List"].response
 
 
 class Control:
@@ -200,6 +201,12 @@ class HealthService:
                     return
                 await self._watches.change(request.service, last_sent)
 
+    async def list_all(self, _request: Message, call: CallContext) -> None:
+        """List: the status of every service that `check` knows."""
+        names = ("", INFERENCE_SERVICE, *self._service.models)
+        statuses = {name: _Health(status=self._status(name)) for name in names}
+        await call.write(_HealthList(statuses=statuses).SerializeToString())
+
     def _status(self, service: str) -> str:
         expect: Callable[[], object] = self._service.expect_ready
         if service not in ("", INFERENCE_SERVICE):
@@ -254,10 +261,10 @@ def methods_of(
     )
     stream = _streaming(streams.serve)
     found[f"/{INFERENCE_SERVICE}/ModelStreamInfer"] = stream._replace(max_bytes=None)
-    request = SCHEMA.services[HEALTH_SERVICE]["Check"].request
-    found[f"/{HEALTH_SERVICE}/Check"] = _unary(request, health.check)
-    found[f"/{HEALTH_SERVICE}/Watch"] = _unary(request, health.watch)
-    for path in (*OPEN_METHODS, f"/{HEALTH_SERVICE}/Check", f"/{HEALTH_SERVICE}/Watch"):
+    serves = {"Check": health.check, "Watch": health.watch, "List": health.list_all}
+    for name, method in SCHEMA.services[HEALTH_SERVICE].items():
+        found[f"/{HEALTH_SERVICE}/{name}"] = _unary(method.request, serves[name])
+    for path in OPEN_METHODS:
         found[path] = found[path]._replace(is_open=True, max_bytes=_OPEN_BYTES)
     for name in REFLECTION_SERVICES:
         request = SCHEMA.services[name]["ServerReflectionInfo"].request

@@ -208,8 +208,13 @@ def test_a_key_is_asked_for_until_keys_change_and_then_again() -> None:
         stream.send(message(3))
         code, _ = await stream.ended()
         assert code == "UNAUTHENTICATED"
-        # What health and readiness ask for needs none.
-        call = harness.call(b"", path="/inference.GRPCInferenceService/ServerReady")
+        # Health needs none, but the list of it, which names the models.
+        for path in ("inference.GRPCInferenceService/ServerReady", "grpc.health.v1.Health/Check"):
+            assert await harness.call(b"", path=f"/{path}").answer()
+        code, _ = await harness.call(b"", path="/grpc.health.v1.Health/List").ended()
+        assert code == "UNAUTHENTICATED"
+        mine = (("x-api-key", "second-key"),)
+        call = harness.call(b"", path="/grpc.health.v1.Health/List", metadata=mine)
         assert await call.answer()
 
     on_loop(test)

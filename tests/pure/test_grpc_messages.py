@@ -51,6 +51,13 @@ def test_a_typed_request_has_the_bytes_of_the_protocol() -> None:
     ("service", "method", "request_bytes", "fields", "response_bytes"),
     [
         (HEALTH_SERVICE, "Check", "", {"status": "SERVING"}, "08 01"),
+        (
+            HEALTH_SERVICE,
+            "List",
+            "",
+            {"statuses": {"m": {"status": 2}}},
+            "0a 07 0a 01 6d 12 02 08 02",
+        ),
         (INFERENCE_SERVICE, "ServerReady", "", {"ready": True}, "08 01"),
         (INFERENCE_SERVICE, "ServerLive", "", {"live": False}, ""),
         (INFERENCE_SERVICE, "ModelReady", "0a 06 61 64 64 6f 6e 65", {"ready": True}, "08 01"),

@@ -16,7 +16,7 @@ from serve.grpc_models import ADD, ECHO
 from serve.grpc_stub import Held, Started, Stub, grpc_port, infer_request
 from serve.server import Server, Start
 
-from ringbatch.frontend.grpc.messages import HEALTH_SERVICE, SCHEMA
+from ringbatch.frontend.grpc.messages import HEALTH_SERVICE, INFERENCE_SERVICE, SCHEMA
 
 pytestmark = takes(20)
 
@@ -321,6 +321,15 @@ def test_health_is_served(stub: Stub) -> None:
     watching = watch(method.request(), wait_for_ready=True)
     assert next(watching).status == 1
     watching.cancel()
+
+
+def test_the_health_of_every_model_is_listed(server: Server, stub: Stub) -> None:
+    response = stub.start(b"", "List", HEALTH_SERVICE)().response
+    models = server.status().models
+    assert models
+    assert {name: found.status for name, found in response.statuses.items()} == dict.fromkeys(
+        ("", INFERENCE_SERVICE, *models), 1
+    )
 
 
 def test_reflection_is_served(stub: Stub) -> None:
