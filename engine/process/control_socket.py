@@ -3,6 +3,7 @@
 The end of the stream also shows each side that the other is gone.
 """
 
+import os
 import socket
 from typing import TypeVar
 
@@ -17,6 +18,7 @@ class ControlSocket:
 
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
+        self._inode = os.fstat(end.fileno()).st_ino
         self._buffer = b""
 
     @classmethod
@@ -27,6 +29,14 @@ class ControlSocket:
     def fileno(self) -> int:
         """Return the descriptor, for selectors."""
         return self._socket.fileno()
+
+    @property
+    def is_open(self) -> bool:
+        """False if code of a model has closed the descriptor, which another file may have now."""
+        try:
+            return os.fstat(self._socket.fileno()).st_ino == self._inode
+        except OSError:
+            return False
 
     def send(self, message: FromRole) -> bool:
         """Send one message; return False if the other process is gone."""

@@ -140,3 +140,5 @@ FROM_COLLECTOR: Final = Vocabulary[FromCollector](
 )
 LOST_STATUS: Final = 75
 """Exit status of a worker whose actor is gone, by no known fault of a batch."""
+MUTE_STATUS: Final = 76
+"""Exit status of a worker that could not send why it ends."""

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from ringbatch.engine.process.descendants import kill_session
 from ringbatch.engine.process.fork_server import ProcessRequest
 from ringbatch.engine.process.role_commands import ToRole
-from ringbatch.engine.process.role_events import FROM_FRONTEND, LOST_STATUS, FromRole
+from ringbatch.engine.process.role_events import FROM_FRONTEND, LOST_STATUS, MUTE_STATUS, FromRole
 from ringbatch.engine.supervisor.channel import Channel, Unread
 from ringbatch.engine.supervisor.launching import Launch, execute
 from ringbatch.shm.errors import shortage
@@ -34,6 +34,10 @@ _NOT_INHERITED: Final = (
     "GUNICORN_FD",
 )
 """Variables from a service manager for the supervisor alone, and some that Gunicorn would use."""
+_MUTE: Final = (
+    " (it could not send the reason; probably the model has closed descriptors of others, as "
+    "os.closerange does)"
+)
 
 
 class Death(NamedTuple):
@@ -228,7 +232,7 @@ def ending(status: int, why_killed: str = "") -> str:
         why_killed: the words behind a SIGKILL; empty if nothing is known.
     """
     if status >= 0:
-        return f"ended with status {status}"
+        return f"ended with status {status}" + _MUTE * (status == MUTE_STATUS)
     try:
         name = signal.Signals(-status).name
     except ValueError:  # a realtime signal other than the first and the last

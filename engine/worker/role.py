@@ -34,6 +34,7 @@ from ringbatch.engine.process.role_commands import (
 )
 from ringbatch.engine.process.role_events import (
     LOST_STATUS,
+    MUTE_STATUS,
     FailsAll,
     ParityCompared,
     Signature,
@@ -101,27 +102,36 @@ def main() -> int:
             segment = Segment.attach(_next(control, ATTACH_SEGMENT).segment)
             count_in(segment, start.number)
             _load(served.model, path, segment, start.number)
+            if not control.is_open:
+                # Nor has the log its descriptor. The supervisor knows what the status means.
+                os._exit(MUTE_STATUS)
             expect_no_clash(segment, start.number, path)
             _serve(segment, start, served, control)
         except StartupError:
             opened.release(True)
             raise
     except StartupError as error:
-        control.send(Failed(str(error)))
-        return 1
+        return _report(control, str(error))
     except RestartWorker as lost:
         why = " ".join(error_text(lost).split()) or "the model asks for another process"
-        control.send(Failed(why))
         # What lets go of a device in order aborts, as the device answers no more.
-        os._exit(1)
+        os._exit(_report(control, why))
     except Exception as fault:
         # Python would say it on sys.stderr, which may be the model's by now.
         logger.critical("the worker failed", exc_info=True)
         # A model may have closed the socket, or replaced the modules that write the message.
         with suppress(Exception):
-            control.send(Failed(f"the worker failed: {error_text(fault)}; the log has more"))
-        return 1
+            return _report(control, f"the worker failed: {error_text(fault)}; the log has more")
+        return MUTE_STATUS
     return 0
+
+
+def _report(control: ControlSocket, why: str) -> int:
+    """Send the supervisor the reason of this process's end, and return the exit status."""
+    if control.send(Failed(why)):
+        return 1
+    logger.critical("%s", why)
+    return MUTE_STATUS
 
 
 def _signature(model: Model) -> Signature:

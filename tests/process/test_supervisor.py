@@ -79,6 +79,14 @@ BAD = {
         "import os\ndef predict(x): return x\ndef load(): os.kill(os.getpid(), 9)\n",
         r"the worker model/0 process was killed by SIGKILL .* at start",
     ),
+    "closes-all-in-load": (
+        "import os\ndef predict(x): return x\ndef load(): os.closerange(0, 1024)\n",
+        "ended with status 76 .* the model has closed descriptors of others, .* at start",
+    ),
+    "closes-all-and-raises": (
+        "import os\ndef predict(x): return x\ndef load():\n    os.closerange(3, 1024)\n    1 / 0\n",
+        r"model\.py: line 5: load\(\): ZeroDivisionError(.*\n)+.* ended with status 76 .* closed ",
+    ),
 }
 
 
