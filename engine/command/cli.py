@@ -344,14 +344,15 @@ def _add_units(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="the configuration file of one engine, TOML"
     )
-    parser.add_argument(
+    place = parser.add_mutually_exclusive_group()
+    place.add_argument(
         "--root",
         type=Path,
         default=Path("/"),
         metavar="DIR",
         help="root of the host's file system (default: %(default)s)",
     )
-    parser.add_argument("--user", action="store_true", help="for systemctl --user, below ~/.config")
+    place.add_argument("--user", action="store_true", help="for systemctl --user, below ~/.config")
 
 
 def _add_sidecar(parser: argparse.ArgumentParser) -> None:

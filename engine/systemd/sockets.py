@@ -78,20 +78,28 @@ def _expect_tcp(sockets: Sequence[socket.socket], host: str, port: int, frontend
     except (OSError, UnicodeError):
         raise StartupError(f"[server] host: {host!r} is no address of this machine") from None
     wanted = {(family, *where[:2]) for family, _, _, _, where in addresses}
+    configured = _written(host, port)
+    if not sockets:
+        raise StartupError(f"systemd passes no socket on {configured}; {_REMEDY}")
     for bound in sockets:
         if bound.family not in (socket.AF_INET, socket.AF_INET6) or not _listens(bound):
             raise StartupError(f"systemd passes a socket on which no TCP port listens; {_REMEDY}")
         found = (bound.family, *bound.getsockname()[:2])
         if found not in wanted and (port or found[:2] not in {one[:2] for one in wanted}):
             raise StartupError(
-                f"systemd passes a socket on {found[1]}:{found[2]}, and [server] host and port are "
-                f"{host}:{port}; {_REMEDY}"
+                f"systemd passes a socket on {_written(*found[1:])}, and [server] host and port "
+                f"are {configured}; {_REMEDY}"
             )
     if len(sockets) not in (1, frontends):
         raise StartupError(
             f"systemd passes {len(sockets)} sockets for {frontends} frontends; there must be one, "
             f"or one for each; {_REMEDY}"
         )
+
+
+def _written(host: str, port: int) -> str:
+    """Return host and port as in a URL."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _listens(bound: socket.socket) -> bool:

@@ -303,6 +303,15 @@ def test_other_sockets_are_refused_in_words(
             expect(sockets, host, port + change, frontends)
 
 
+@pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 on this host")
+def test_an_ipv6_address_stands_in_brackets() -> None:
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as bound:
+        port = bound.getsockname()[1]
+        words = rf"a socket on \[::1\]:{port}, .* are \[::2\]:8080;"
+        with pytest.raises(StartupError, match=words):
+            expect([bound], "::2", 8080, 1)
+
+
 def test_a_unix_socket_is_passed_where_one_is_configured(short_folder: Path) -> None:
     path = str(short_folder / "s")
     with socket.socket(socket.AF_UNIX) as unix, listening() as tcp:
@@ -317,7 +326,7 @@ def test_a_unix_socket_is_passed_where_one_is_configured(short_folder: Path) -> 
             expect([tcp, unix], "127.0.0.1", port, 1, None)
         with pytest.raises(StartupError, match="systemd passes"):
             expect([tcp, unix], None, port, 1, path)
-        with pytest.raises(StartupError, match="systemd passes"):
+        with pytest.raises(StartupError, match=f"systemd passes no socket on 127.0.0.1:{port};"):
             expect([unix], "127.0.0.1", port, 1, path)
 
 

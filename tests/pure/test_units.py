@@ -235,6 +235,16 @@ def test_a_root_that_is_no_directory_is_refused_and_not_made(
     assert [path.name for path in tmp_path.iterdir()] == ["a-file"]
 
 
+def test_a_root_for_a_users_manager_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    with pytest.raises(SystemExit, match="2"):
+        main(["units", "--install", "--user", "--root", str(tmp_path)])
+    assert "argument --root: not allowed with argument --user" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_unprivileged_user_reads_how_to_install_units(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
