@@ -4,14 +4,16 @@ Without a manager nothing is sent, and nothing costs anything. Every message is 
 sent without waiting; the next of its kind makes a lost one good.
 """
 
+import logging
 import os
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import Final
 
 from ringbatch.engine.systemd.health import Health
+
+logger = logging.getLogger("ringbatch.supervisor")
 
 _S: Final = 1_000_000_000
 _STATUS_EVERY_NS: Final = 1 * _S
@@ -109,6 +111,7 @@ class Service:
         self._status = ""
         self._changes = 0
         self._failure = ""
+        self._unreachable = False
 
     @property
     def managed(self) -> bool:
@@ -199,5 +202,19 @@ class Service:
             return
         # The engine serves on even if the service manager does not read.
         kind = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK
-        with suppress(OSError), socket.socket(socket.AF_UNIX, kind) as sending:
-            sending.sendto(encode(fields), self._address)
+        try:
+            with socket.socket(socket.AF_UNIX, kind) as sending:
+                sending.sendto(encode(fields), self._address)
+        except BlockingIOError:
+            pass  # A manager that reads late gets the next message of its kind.
+        except OSError as error:
+            if not self._unreachable:
+                logger.warning(
+                    "NOTIFY_SOCKET %s: %s; the service manager does not learn whether the engine "
+                    "serves, and may end it",
+                    self._address.replace("\0", "@"),
+                    error.strerror or error,
+                )
+            self._unreachable = True
+        else:
+            self._unreachable = False

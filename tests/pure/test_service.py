@@ -231,9 +231,32 @@ def test_without_a_service_manager_nothing_is_planned() -> None:
     assert service._health._asking is None
 
 
-def test_a_service_manager_that_is_gone_harms_nobody(short_folder: Path) -> None:
-    service = Service({"NOTIFY_SOCKET": str(short_folder / "gone")}, lambda: True)
+def test_a_service_manager_that_is_gone_is_reported_once(
+    short_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = str(short_folder / "gone")
+    service = Service({"NOTIFY_SOCKET": path}, lambda: True)
     service.is_ready()
+    service.serves("serving m", 1)
+    words = f"NOTIFY_SOCKET {path}: No such file or directory; the service manager does not learn"
+    (message,) = caplog.messages
+    assert message.startswith(words)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(path)
+        service.is_ready()
+    service.is_ready()
+    assert [message.partition(";")[0] for message in caplog.messages[1:]] == [
+        f"NOTIFY_SOCKET {path}: Connection refused"
+    ]
+
+
+def test_a_service_manager_that_does_not_read_is_not_reported(
+    manager: Manager, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(4096):
+        manager.service.is_ready()
+    assert caplog.messages == []
+    assert len(manager.received()) < 4096, "its queue was full"
 
 
 def test_health_is_asked_for_by_one_at_a_time() -> None:
