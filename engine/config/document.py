@@ -456,7 +456,9 @@ def _unknown_in(section: type[ServerConfig] | type[ModelConfig], key: str, value
 
 
 def _unknown(key: str, known: tuple[str, ...]) -> str:
+    meant = key if key in ALIASES else key.replace("-", "_").lower()
     for header, section in _HOMES.items():
-        if ALIASES.get(key, key) in settings(section):
-            return f"unknown key here; it belongs in a section {header}"
+        if meant not in known and ALIASES.get(meant, meant) in settings(section):
+            subject = "it" if meant == key else meant
+            return f"unknown key here; {subject} belongs in a section {header}"
     return unknown_keys.words(key, known, listed="`ringbatch serve --help`, as flags")

@@ -63,6 +63,15 @@ WRONG: dict[str, tuple[str, str]] = {
         server("maxBatchSize = 3"),
         "[server] maxBatchSize: unknown key here; it belongs in a section [models.NAME]",
     ),
+    "model-key-in-server-in-the-form-of-a-flag": (
+        server("max-batch-size = 3"),
+        "[server] max-batch-size: unknown key here; max_batch_size belongs in a section "
+        "[models.NAME]",
+    ),
+    "key-in-capitals-in-its-section": (
+        server("Port = 3"),
+        "[server] Port: unknown key; did you mean port?",
+    ),
     "server-key-in-model": (
         model("port = 3"),
         "[models.mnist] port: unknown key here; it belongs in a section [server]",
