@@ -38,6 +38,8 @@ MAX_PIPELINED: Final = 64
 _TLS: Final = b"\x16\x03"
 """The begin of a client's first record of TLS."""
 _HTTP2: Final = b"PRI * HTTP/2"
+_PROXY: Final = (b"PROXY ", b"\r\n\r\n\0\r\nQUIT\n")
+"""The begins of the PROXY protocol, in its two versions."""
 _OLD_VERSION: Final = "1.0"
 _VERSIONS: Final = (_OLD_VERSION, "1.1")
 _LINES_TOO_LONG: Final = (
@@ -446,4 +448,9 @@ def _instead(data: bytes, error: HttpParserError) -> str:
         return ", but TLS; this port is served without, at http://"
     if data.startswith(_HTTP2):
         return ", but HTTP/2, which is served with [server] http2 = true"
+    if data.startswith(_PROXY):
+        return (
+            ", but the PROXY protocol, which is not served; leave out send-proxy, and have the "
+            "proxy send X-Forwarded-For"
+        )
     return f": {error}"

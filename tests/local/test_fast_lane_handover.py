@@ -71,6 +71,8 @@ async def test_a_handover_takes_a_pause_of_writing_along() -> None:
     [
         (b"\x16\x03\x01\x02\x00\x01", b", but TLS; this port is served without, at http://"),
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b", but HTTP/2, which is served with [server] http2"),
+        (b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n" + request(b"{}"), b", but the PROXY protocol, "),
+        (b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0" + request(b"{}"), b", but the PROXY protocol, "),
         (b"GET / HTTP/1.1\nHost: x\n", b": Expected CRLF"),
         (b"POST /v1/models/m:predict HTTP/1.1\nHost: x\n\n", b": Expected CRLF"),
         (request(b"{}", b"Content-Length: 3"), b": Duplicate Content-Length"),

@@ -217,6 +217,9 @@ def test_the_examples_agree_with_the_settings() -> None:
     assert max(map(int, idle)) < STOP_DELAY_S - 1
     assert f"stop_delay_s = {STOP_DELAY_S:g} " in haproxy
     assert f"stop_delay_s = {STOP_DELAY_S:g} " in nginx
+    # Else the proxy counts as the one client, also where trusted_proxies names it.
+    assert haproxy.count("\n    option forwardfor\n") == 1
+    assert nginx.count("_set_header X-Forwarded-For $proxy_add_x_forwarded_for;") == 2
 
 
 balancers = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
