@@ -34,6 +34,11 @@ _NOT_INHERITED: Final = (
     "GUNICORN_FD",
 )
 """Variables from a service manager for the supervisor alone, and some that Gunicorn would use."""
+_LIMITS: Final = {
+    signal.SIGXCPU.value: " (it reached its limit of CPU time: ulimit -t, LimitCPU=)",
+    signal.SIGXFSZ.value: " (it reached its limit of a file's size: ulimit -f, LimitFSIZE=)",
+}
+"""Words for signals by which the kernel enforces a limit."""
 _MUTE: Final = (
     " (it could not send the reason; probably the model has closed descriptors of others, as "
     "os.closerange does)"
@@ -237,7 +242,7 @@ def ending(status: int, why_killed: str = "") -> str:
         name = signal.Signals(-status).name
     except ValueError:  # a realtime signal other than the first and the last
         name = f"signal {-status}"
-    hint = ""
+    hint = _LIMITS.get(-status, "")
     if -status == signal.SIGKILL:
         hint = why_killed or " (by hand, or out of memory?)"
     return f"was killed by {name}{hint}"

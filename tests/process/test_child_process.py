@@ -3,6 +3,7 @@
 import errno
 import gc
 import os
+import re
 import resource
 import select
 import signal
@@ -97,7 +98,8 @@ def test_a_signal_of_any_number_is_an_end_in_words(
     await_end(child)
     death = child.reap()
     name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
-    assert (death.pid, death.words, death.killed) == (child.pid, f"was killed by {name}", False)
+    words = death.words.partition(" (")[0]
+    assert (death.pid, words, death.killed) == (child.pid, f"was killed by {name}", False)
 
 
 SEND_DIRECTORY = """say('{"type": "Failed", "reason": "%s"}\\n' % os.getcwd()); rest()"""
@@ -120,6 +122,12 @@ def test_it_starts_where_the_supervisor_is_or_at_the_root_where_that_is_gone(
 @pytest.mark.parametrize("number", [*range(1, 65), 127])
 def test_every_signal_has_words(number: int) -> None:
     assert ending(-number).startswith("was killed by ")
+
+
+@pytest.mark.parametrize("number", [signal.SIGXCPU, signal.SIGXFSZ])
+def test_a_signal_of_a_limit_names_the_limit(number: signal.Signals) -> None:
+    words = rf"was killed by {number.name} \(it reached its limit of .*: ulimit -[tf], Limit.*=\)"
+    assert re.fullmatch(words, ending(-number))
 
 
 @pytest.mark.parametrize("status", [0, 1, 255])
