@@ -15,6 +15,7 @@ from ringbatch.frontend.codec.request_context import RawHeaders
 from ringbatch.frontend.codec.request_timeout import HEADER as TIMEOUT_HEADER
 from ringbatch.frontend.codec.request_timeout import timeout_ns_of
 from ringbatch.frontend.falcon.exchange import BodySettings, exchange
+from ringbatch.frontend.falcon.meant_model import meant_model
 from ringbatch.frontend.falcon.text_resources import IfServed
 from ringbatch.frontend.generation.choice_text import ChoiceText
 from ringbatch.frontend.generation.completion_bodies import Completion, read, seed_of
@@ -103,9 +104,11 @@ class CompletionCodec:
         asked, prompts = decode_prompts(value, data)
         return self._found(framing, self._model(asked.model, framing), asked, prompts)
 
-    def meant(self, _name: str, _body: Body, framing: CompletionFraming) -> ServedModel | None:
+    def meant(self, _name: str, body: Body, framing: CompletionFraming) -> ServedModel | None:
         """As in `Codec`."""
-        return framing.model
+        if framing.model is not None:
+            return framing.model
+        return meant_model(self._models, self.suitable(), body, LARGE_PROMPT_BYTES)
 
     def refusal(self, _name: str, error: RequestError) -> Generated:
         """As in `Codec`."""

@@ -13,6 +13,7 @@ from ringbatch.frontend.codec.outcome import Answer
 from ringbatch.frontend.codec.request_timeout import HEADER as TIMEOUT_HEADER
 from ringbatch.frontend.codec.request_timeout import timeout_ns_of
 from ringbatch.frontend.falcon.exchange import BodySettings, exchange
+from ringbatch.frontend.falcon.meant_model import meant_model
 from ringbatch.frontend.request.calls import Body
 from ringbatch.frontend.request.codec import Read
 from ringbatch.frontend.request.models import Models
@@ -104,9 +105,11 @@ class TextCodec:
     def _found(self, framing: TextFraming, asked: Any) -> Read[Answer]:
         """Return the request of a parsed body."""
 
-    def meant(self, _name: str, _body: Body, framing: TextFraming) -> ServedModel | None:
+    def meant(self, _name: str, body: Body, framing: TextFraming) -> ServedModel | None:
         """As in `Codec`."""
-        return framing.model
+        if framing.model is not None:
+            return framing.model
+        return meant_model(self._models, self.suitable(), body, LARGE_TEXTS_BYTES)
 
     def refusal(self, _name: str, error: RequestError) -> Answer:
         """As in `Codec`."""

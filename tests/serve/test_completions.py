@@ -51,6 +51,16 @@ def test_a_completion_ends_with_the_model_s_own_end(client: httpx.Client) -> Non
     assert (choice["text"], choice["finish_reason"]) == ("Hi.", "stop")
 
 
+def test_a_body_that_cannot_be_read_counts_for_the_model_that_it_names(
+    server: Server, client: httpx.Client
+) -> None:
+    before = server.status().models["repeating"].refused
+    for members in ({"messages": 1}, {"messages": chat("a"), "n": "x"}, {"nonsense": 1}):
+        assert client.post(CHATS, json={"model": "repeating", **members}).status_code == 400
+    assert client.post(CHATS, content=b'{"model": "repeating"').status_code == 400
+    assert server.status().models["repeating"].refused == before + 3
+
+
 def test_tokens_are_a_prompt_too(client: httpx.Client) -> None:
     ids = tokenizer().encode("ab").ids
     (choice,) = asked(client, prompt=ids, max_tokens=3)["choices"]

@@ -224,6 +224,15 @@ def test_a_fault_is_described_in_openai_s_form(connection: Connection, case: str
     assert error["code"] == ("model_not_found" if status == 404 else None)
 
 
+def test_a_body_that_cannot_be_read_counts_for_the_model_that_it_names(
+    server: Server, connection: Connection
+) -> None:
+    before = server.status().models["embedder"].refused
+    answer = connection.ask(request("/v1/embeddings", b'{"model": "embedder", "input": 1}'))
+    assert answer.status == 400
+    assert server.status().models["embedder"].refused == before + 1
+
+
 def test_errors_before_the_body_are_in_openai_s_form_too(connection: Connection) -> None:
     answer = connection.ask(request("/v1/embeddings", method="GET"))
     assert (answer.status, answer.json["error"]["type"]) == (405, "invalid_request_error")
