@@ -21,11 +21,14 @@ def main(engine: str | int | None, word: str | None, model: str | None) -> int:
         model: to be loaded again; None for all that changed.
 
     Raises:
-        StartupError: no such engine runs, several do, or its supervisor does not answer.
+        StartupError: no such engine runs, several do, or its supervisor does not answer. Or the
+            word names neither an engine nor a served model.
     """
     if word is not None and engine is None and (model is not None or _runs(word)):
         engine = int(word) if word.isdecimal() else word
     elif word is not None and model is None:
+        if engine is None:
+            _expect_model(word)
         why = "" if engine is not None else "no engine is called that, so "
         _note(f"{word}: {why}it is taken for a model; write --model {word}")
         model = word
@@ -49,6 +52,24 @@ def _runs(word: str) -> bool:
     except StartupError:
         return False
     return True
+
+
+def _expect_model(word: str) -> None:
+    """Refuse a word that names no running engine, unless an engine serves a model so called.
+
+    Raises:
+        StartupError: it may name an engine that does not run, or is another user's.
+    """
+    with running(None) as found:
+        if any(model.name == word for segment in found for model in segment.models):
+            return
+    if not is_engine_name(word):
+        return
+    try:
+        with running(word):
+            pass
+    except StartupError as error:
+        raise StartupError(f"{error}. For a new model of that name, write --model {word}") from None
 
 
 def _note(text: str) -> None:

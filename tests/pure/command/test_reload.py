@@ -20,9 +20,11 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, str | None]]:
 
     @contextmanager
     def running(engine: Any) -> Iterator[list[Any]]:
-        if engine not in ENGINES:
+        found = [names for name, names in ENGINES.items() if engine in (None, name)]
+        if not found:
             raise StartupError(f"no engine of ringbatch with the name {engine} is running")
-        yield [SimpleNamespace(models=[SimpleNamespace(name=name) for name in ENGINES[engine]])]
+        models = ([SimpleNamespace(name=name) for name in names] for names in found)
+        yield [SimpleNamespace(models=each) for each in models]
 
     def ask(engine: Any, order: Any, _tell: Any) -> Any:
         given.append((engine, order.model))
@@ -88,4 +90,10 @@ def test_a_word_is_an_engine_if_one_is_called_that_else_a_model(
 def test_a_word_beside_both_flags_is_refused(asked: list[tuple[Any, str | None]]) -> None:
     with pytest.raises(StartupError, match="leave out a"):
         reload.main("prod", "a", "b")
+    assert asked == []
+
+
+def test_a_word_that_is_neither_is_refused(asked: list[tuple[Any, str | None]]) -> None:
+    with pytest.raises(StartupError, match=r"name gone is running\. For a new model .* gone$"):
+        reload.main(None, "gone", None)
     assert asked == []
