@@ -8,8 +8,9 @@ from typing import Final
 from ringbatch.engine.command import engine_arguments
 from ringbatch.engine.command.bench import add_request, add_stream, limits_in, positive
 from ringbatch.engine.config.document import load
-from ringbatch.engine.config.problems import ConfigError
+from ringbatch.engine.config.problems import ConfigError, quoted
 from ringbatch.engine.config.settings import Config
+from ringbatch.shm.errors import StartupError
 
 EXAMPLES: Final = """\
 Finds the max_batch_size, workers, threads, frontends and policy with which this host serves a model
@@ -92,6 +93,7 @@ def main(arguments: argparse.Namespace) -> int:
         stream=arguments.stream,
         even_if_busy=arguments.even_if_busy,
     )
+    _expect_model(arguments.config, arguments.model)
     limits = limits_in(arguments)
     slo = limits_of(arguments.p99_ms, **limits)
     return tune(
@@ -104,6 +106,18 @@ def main(arguments: argparse.Namespace) -> int:
             present=present_in(arguments.config, arguments.model),
         )
     )
+
+
+def _expect_model(path: Path, model: str | None) -> None:
+    """Find out what is wrong with a configuration and a model's name before the host is looked at.
+
+    Raises:
+        StartupError: the configuration is wrong, or has no model of that name.
+    """
+    config = load(path)
+    if model is not None and model not in config.names:
+        known = ", ".join(config.names)
+        raise StartupError(f"--model: found {quoted(model)}, but {path} has: {known}")
 
 
 def present_in(path: Path, model: str | None) -> dict[str, int | float | str]:

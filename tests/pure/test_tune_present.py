@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from ringbatch.engine.command.cli import main
 from ringbatch.engine.command.tune import present_in
 
 MODEL = '[models.m]\npath = "m.onnx"\n'
@@ -45,3 +46,25 @@ def test_a_setting_without_one_value_is_left_out(tmp_path: Path) -> None:
 def test_a_file_that_is_no_configuration_sets_nothing(tmp_path: Path, text: str) -> None:
     assert read(tmp_path, text) == {}
     assert present_in(tmp_path / "nothing.toml", None) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (MODEL, '--model: found "n", but {file} has: m'),
+        ("[models.m]\nworkers = 1\n", "{file}: [models.m] path: is missing"),
+    ],
+)
+def test_a_wrong_model_or_file_is_named_before_a_busy_host(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    text: str,
+    words: str,
+) -> None:
+    monkeypatch.setattr("ringbatch.bench.command.main.others", lambda: (0.4, []))
+    (tmp_path / "m.onnx").touch()
+    file = tmp_path / "ringbatch.toml"
+    file.write_text(text)
+    assert main(["tune", "--config", str(file), "--model", "n"]) == 2
+    assert words.format(file=file) in capsys.readouterr().err

@@ -394,7 +394,8 @@ def test_a_host_that_does_other_things_is_refused_aloud(
     ("arguments", "expected"),
     [
         (("--url", "http://127.0.0.1:1"), "nothing serves at http://127.0.0.1:1: Connection"),
-        (("--url", "localhost:80"), 'found "localhost:80", but it must be http://HOST:PORT'),
+        (("--url", "localhost:80"), '--url: found "localhost:80", but it must be http://HOST:'),
+        (("--url", "http://a/v1"), '--url: found "http://a/v1", but it must be http://HOST:PORT'),
         (("--config", "none.toml"), "--config none.toml: No such file or directory"),
         (("--url", "http://127.0.0.1:1", "--request", "none"), "--request none: No such file"),
     ],

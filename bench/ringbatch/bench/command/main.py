@@ -187,9 +187,21 @@ def expect_readable(settings: Settings) -> None:
 
 def _expect_servers(settings: Settings) -> None:
     """Find out what is wrong with addresses before what is wrong with the host."""
-    for url in (settings.url, settings.control_url, settings.grpc_url):
+    for flag, url in (
+        ("--url", settings.url),
+        ("--control-url", settings.control_url),
+        ("--grpc-url", settings.grpc_url),
+    ):
         if url is not None:
-            reached(Address.of(url))
+            reached(_address(flag, url))
+
+
+def _address(flag: str, url: str) -> Address:
+    """Return the address that a flag has; an error names the flag."""
+    try:
+        return Address.of(url)
+    except CannotMeasure as error:
+        raise CannotMeasure(f"{flag}: {error}") from None
 
 
 def _write(path: Path, content: bytes) -> None:
