@@ -17,6 +17,7 @@ from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.api_key_lines import KeyOptions, read_keys
 
 _OTHERS: Final = stat.S_IROTH | stat.S_IWOTH
+_REVOKED: Final = "-----BEGIN X509 CRL-----"
 _BEGIN: Final = "-----BEGIN CERTIFICATE-----"
 _SECRET: Final = "PRIVATE KEY-----"
 _OPENSSL_WORDS: Final = {
@@ -96,6 +97,13 @@ def server_tls(credentials: Credentials, protocols: Sequence[str] = ("http/1.1",
     authorities = None
     if credentials.tls_client_ca is not None:
         authorities = _read(credentials.tls_client_ca)
+        if _REVOKED in authorities:
+            # OpenSSL would take the list and not ask it, so revoked certificates would pass.
+            raise StartupError(
+                f"{credentials.tls_client_ca}: holds a list of revoked certificates, which is not "
+                "read here; have a proxy check it, or sign clients anew by another authority, and "
+                "name that one alone"
+            )
         try:
             with _in_memory(authorities) as trusted:
                 context.load_verify_locations(trusted)

@@ -100,6 +100,19 @@ def test_a_certificate_and_its_key_make_a_context(tmp_path: Path, authority: tru
     assert server_tls(certified(authority, tmp_path)) is not None
 
 
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_list_of_revoked_certificates_is_refused(
+    tmp_path: Path, authority: trustme.CA, alone: bool
+) -> None:
+    revoked = "-----BEGIN X509 CRL-----\nMA==\n-----END X509 CRL-----\n"
+    certificates = "" if alone else authority.cert_pem.bytes().decode()
+    file = tmp_path / "authorities"
+    file.write_text(certificates + revoked)
+    credentials = dataclasses.replace(certified(authority, tmp_path), tls_client_ca=file)
+    with pytest.raises(StartupError, match=r"authorities: holds a list of revoked certificates"):
+        server_tls(credentials)
+
+
 def test_files_that_cannot_be_used_are_named(tmp_path: Path, authority: trustme.CA) -> None:
     good = certified(authority, tmp_path)
     certificate, key = good.tls_certificate, good.tls_key
