@@ -10,16 +10,27 @@ control was not caught. README.md beside this file says what all of it means.
 
 import argparse
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from model.configurations import CONFIGURATIONS, CONTROLS, LARGE, Configuration
-from model.spin import LARGE_MIB, SMALL_MIB, missing_tools, trace, verify, verify_control
+from model.spin import (
+    LARGE_MIB,
+    QUICKLY,
+    SMALL_MIB,
+    THOROUGHLY,
+    missing_tools,
+    trace,
+    verify,
+    verify_control,
+)
 
 
-def _check(configurations: Mapping[str, Configuration], limit_mib: int, optimise: str) -> bool:
+def _check(
+    configurations: Mapping[str, Configuration], limit_mib: int, options: Sequence[str]
+) -> bool:
     print(f"{'configuration':24}{'states':>12}{'depth':>7}{'s':>8}{'MiB':>7}  ")
     holds = True
     for name, configuration in configurations.items():
@@ -27,7 +38,7 @@ def _check(configurations: Mapping[str, Configuration], limit_mib: int, optimise
             configuration.defines,
             comes_to_rest=configuration.comes_to_rest,
             limit_mib=limit_mib,
-            optimise=optimise,
+            options=options,
         )
         verdict = "holds" if result.exhaustive else "CUT SHORT"
         if result.errors:
@@ -67,9 +78,9 @@ def main() -> int:
     if arguments.trace:
         print(*trace(arguments.trace), sep="\n")
         return 0
-    holds = _check(CONFIGURATIONS, SMALL_MIB, "-O1")
+    holds = _check(CONFIGURATIONS, SMALL_MIB, QUICKLY)
     if arguments.large:
-        holds &= _check(LARGE, LARGE_MIB, "-O2")
+        holds &= _check(LARGE, LARGE_MIB, THOROUGHLY)
     return 0 if _check_controls() and holds else 1
 
 

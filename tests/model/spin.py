@@ -17,6 +17,20 @@ DEPTH: Final = 100_000
 """Steps of the longest path that is searched; one that is longer is reported."""
 SMALL_MIB: Final = 1_500
 LARGE_MIB: Final = 7_000
+QUICKLY: Final = ("-O0", "-include", "hot.h")
+"""Options of gcc for searches of at most some million states: all of pan takes gcc 2 s more to
+optimise, and the functions that store a state take most of a search."""
+THOROUGHLY: Final = ("-O2", "-DCOLLAPSE")
+"""Options for larger ones, whose states must be stored in less memory each, and slower."""
+_HOT: Final = """\
+#define HOT __attribute__((optimize("O2")))
+HOT int compress(char *, int);
+HOT void d_sfh(unsigned char *, int);
+HOT int h_store(char *, int);
+HOT void new_state(void);
+"""
+_TABLE: Final = "-w22"
+"""Size of pan's hash table at the start, as a power of 2: it grows, and clearing it takes time."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +70,7 @@ def verify(
     *,
     comes_to_rest: bool = False,
     limit_mib: int = SMALL_MIB,
-    optimise: str = "-O1",
+    options: Sequence[str] = QUICKLY,
 ) -> Result:
     """Look at every state that a configuration can come to, or at all up to the first error.
 
@@ -64,20 +78,18 @@ def verify(
         defines: what slot.pml looks at by #ifdef, with its value.
         comes_to_rest: as in `Configuration`.
         limit_mib: memory at which the search gives up, and is not exhaustive.
-        optimise: for gcc: what a search of a million states saves with -O2 instead of -O1 is less
-            than gcc takes.
+        options: of gcc.
 
     Raises:
         subprocess.CalledProcessError: spin or gcc refused the model.
     """
     with tempfile.TemporaryDirectory() as folder:
-        return _searched(Path(folder), defines, comes_to_rest, limit_mib, optimise)
+        return _searched(Path(folder), defines, comes_to_rest, limit_mib, options)
 
 
 def verify_control(name: str) -> Result:
     """Look for the error of a control."""
-    # What it finds, it finds soon, so that gcc would take the longest.
-    return verify({name: 1, **CONTROLS[name].defines}, optimise="-O0")
+    return verify({name: 1, **CONTROLS[name].defines})
 
 
 def trace(name: str) -> Iterator[str]:
@@ -85,7 +97,7 @@ def trace(name: str) -> Iterator[str]:
     control = CONTROLS[name]
     defines = {name: 1, **control.defines}
     with tempfile.TemporaryDirectory() as folder:
-        result = _searched(Path(folder), defines, False, SMALL_MIB, "-O0")
+        result = _searched(Path(folder), defines, False, SMALL_MIB, QUICKLY)
         if not result.errors:
             return
         replay = _run(["spin", "-t", "-p", *_flags(defines), "slot.pml"], Path(folder))
@@ -107,15 +119,16 @@ def comment_above(source: str, line: int) -> str:
 
 
 def _searched(
-    folder: Path, defines: Defines, comes_to_rest: bool, limit_mib: int, optimise: str
+    folder: Path, defines: Defines, comes_to_rest: bool, limit_mib: int, options: Sequence[str]
 ) -> Result:
     for source in FOLDER.glob("*.pml"):
         shutil.copy(source, folder)
     _run(["spin", "-a", *_flags(defines), "slot.pml"], folder)
     kind = "-DNP" if comes_to_rest else "-DSAFETY"
-    options = [optimise, "-w", "-DCOLLAPSE", "-DNOFAIR", kind, f"-DMEMLIM={limit_mib}"]
-    _run(["gcc", *options, "-o", "pan", "pan.c"], folder)
-    search = ["./pan", f"-m{DEPTH}", *(["-l"] if comes_to_rest else [])]
+    (folder / "hot.h").write_text(_HOT)
+    defined = ["-w", "-DNOFAIR", kind, f"-DMEMLIM={limit_mib}"]
+    _run(["gcc", *options, *defined, "-o", "pan", "pan.c"], folder)
+    search = ["./pan", f"-m{DEPTH}", _TABLE, *(["-l"] if comes_to_rest else [])]
     # It ends with another status where it found something or gave up; `parsed` sees both.
     ran = subprocess.run(search, cwd=folder, capture_output=True, text=True, check=False)
     return parsed(ran.stdout + ran.stderr, comes_to_rest=comes_to_rest)
