@@ -241,3 +241,17 @@ SOUGHT_IN: Final = {
     ),
 }
 """Profiles in which each mutant is sought."""
+
+SOUGHT_FROM: Final = {
+    "the collector sleeps without a second look": 600,
+    "a request is published before its bytes": 260,
+    "many answers that are alike are DONE before their details": 390,
+    "a hung worker's batch is taken back before its death": 170,
+    "nobody rings for batches that the previous collector gave": 130,
+    "a model is looked at only when its instant comes": 90,
+    "the answer of a chain is DONE before its size": 190,
+    "a worker lets go of a task before its slots name it": 150,
+    "a collector looks at slots before rings": 450,
+    "a batch that runs again has company on a device": 160,
+}
+"""The first seed of the lives in which a mutant is sought, for those that few lives show."""

@@ -151,7 +151,22 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
     ),
 }
 
-SOUGHT_FROM: Final = {MUTANTS[UNHEARD]: 1500}
+SOUGHT_FROM: Final = {
+    "an ended process keeps its limits": 30,
+    "a process that sends nonsense lives on": 30,
+    "a process that does not stop in time is not killed": 20,
+    "one that cannot be asked to end keeps the others from it": 110,
+    "a collector may take for ever to take over": 50,
+    "a fault in the midst of a change is nobody's": 80,
+    UNHEARD: 3710,
+    "a model that fails in warm-up at the start is tried again": 100,
+    "an order that fails as nobody expects is not answered": 80,
+    "after a fault the load is never looked at again": 70,
+    "an order does not wait for a model that is scaled": 20,
+    "workers that the load lets go are not": 260,
+    "an engine that nobody can attach to tries for ever": 50,
+    "whether anybody can attach is looked at once": 50,
+}
 """The first seed of the lives in which a mutant is sought, for those that few lives show."""
 
 RESTART_MUTANTS: Final[dict[str, Mutant | Late]] = {

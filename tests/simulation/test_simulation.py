@@ -21,7 +21,7 @@ from simulation.limited import LIMIT_REACHED
 from simulation.mutants import MUTANTS, NO_GUARD, PARTS_LEFT
 from simulation.mutation import Late, Mutant, Several
 from simulation.search import Found, failure, first_wrong, live, quiet, simplest, story
-from simulation.sought_in import SOUGHT_IN
+from simulation.sought_in import SOUGHT_FROM, SOUGHT_IN
 from simulation.steps_mutants import RECLAIM
 from tiers import first_of, only
 
@@ -85,9 +85,9 @@ def test_the_code_that_a_defect_changes_is_there(mutant: Mutant | Late | Several
 
 @pytest.mark.parametrize("name", only({name: name for name in MUTANTS}, *FOUND_SOON))
 def test_an_engine_with_a_defect_is_found_out(name: str) -> None:
-    profile = SOUGHT_IN.get(name)
+    profile, first = SOUGHT_IN.get(name), SOUGHT_FROM.get(name, 0)
     with MUTANTS[name].applied():
-        seed = first_wrong(range(SEEDS_FOR_A_MUTANT), profile)
+        seed = first_wrong(range(first, first + SEEDS_FOR_A_MUTANT), profile)
     assert seed is not None, (
         f"none of {SEEDS_FOR_A_MUTANT} lives shows that {name}: give it lives in which it shows "
         "soon, in tests/simulation/sought_in.py"
