@@ -186,7 +186,9 @@ class Supervisor:
             self._manager.spawn(managed)
             if self._old_engine is not None:
                 self._until(partial(self.frontends.begun, managed, segment), _PROBE_EVERY_S)
-        self._until(lambda: all(managed.ready_ns for managed in workers))
+        # Each of these has a limit of its own, for which the HTTP frontends do not pay.
+        others = (*workers, *self.frontends.watched)
+        self._until(lambda: all(managed.ready_ns for managed in others))
         self.frontends.http.begins("its start", Limit(), time.monotonic_ns())
         self._until(lambda: self.frontends.all_serve(segment.serving_lanes()), _PROBE_EVERY_S)
         self._manager.mark_ready(self.frontends.http)

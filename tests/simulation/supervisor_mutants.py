@@ -27,6 +27,9 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
     "a process that could not be started is not planned again": Mutant(
         ProcessManager, "spawn", "self.plan_restart(managed, RestartCase.REFUSED)", "pass"
     ),
+    "frontends pay for the start of others": Mutant(
+        Supervisor, "_start", "(*workers, *self.frontends.watched)", "workers"
+    ),
     "a ready process keeps its limit": Mutant(
         ProcessManager, "mark_ready", "managed.limit_ns = None", "pass"
     ),
@@ -152,6 +155,7 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
 }
 
 SOUGHT_FROM: Final = {
+    "frontends pay for the start of others": 1584,
     "an ended process keeps its limits": 30,
     "a process that sends nonsense lives on": 30,
     "a process that does not stop in time is not killed": 20,
