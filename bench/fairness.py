@@ -4,8 +4,10 @@ A model takes 10 ms for a batch of up to 32, and one frontend for each protocol 
 polite client has one connection and sends its next request after each answer. The flood is another
 account and has many such connections. They ask in every way of `load.ways`, with fair shares and
 without. Then interactive requests come at a tenth of the model's capacity beside saturating bulk,
-and bulk beside saturating interactive ones. At last, one collector serves one account and another
-100,000 that are new with each request. Times count from the instant at which a request was due.
+and bulk beside saturating interactive ones. Then a proxy passes on requests of two addresses, and
+as many of addresses that are new with each request, 100,000 in a minute. At last, one collector
+serves one account and another 100,000, step by step. Times count from the instant at which a
+request was due.
 """
 
 import argparse
@@ -14,18 +16,23 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
+from ipaddress import IPv4Address
 from pathlib import Path
 from statistics import median
 
 import numpy as np
-from load.ways import CAP, WAYS, Mark, Protocol, Served, Way, served
+from host import procfs
+from host.server import HOST
+from load.ways import CAP, JSON, MODEL, PROXY, V1_BODY, WAYS, Mark, Protocol, Served, Way, served
 from report.record import Report
 from report.rounds import number, ratios, run_rounds, table
 from steps import ACCOUNTS, WAITING, beside_accounts
 
+from ringbatch.bench.load.answers import post
 from ringbatch.bench.load.arrivals import Arrivals, Kind
 from ringbatch.bench.load.fleet import Fleet
 from ringbatch.bench.load.outcome import Outcome
+from ringbatch.bench.load.target import Target
 from ringbatch.engine.collector.usage import CLASS_WEIGHTS
 from ringbatch.shm.account import PriorityClass
 
@@ -50,6 +57,8 @@ SKIPPED = 0.2
 """First part of each run that does not count."""
 GRACE_S = 10.0
 FIGURES = ("per_s", "p50_ms", "p99_ms", "longest_ms")
+TWO, NEW = "two", "new ones"
+_FIRST_ADDRESS = int(IPv4Address("10.0.0.1"))
 CLASS_WAY = Way(Protocol.V1, Mark.ADDRESS)
 
 
@@ -102,6 +111,19 @@ class Classes:
     beside_bulk: Load
     saturating: Load
     longest_bulk: Load
+
+
+@dataclass(frozen=True)
+class Use:
+    """CPU time and memory of the collector for a load.
+
+    Attributes:
+        us: of CPU for an answered request.
+        rss_bytes: resident at its end.
+    """
+
+    us: float
+    rss_bytes: int
 
 
 def summary(outcome: Outcome) -> Load:
@@ -271,7 +293,55 @@ def hold_steps_to_limit(report: Report) -> None:
     report.print_text(table(["collector, ns for a request", *head], rows))
 
 
-PARTS = ("ways", "classes", "accounts")
+def passed_on(first: int, addresses: int, count: int) -> list[bytes]:
+    """Return requests that a proxy passes on, of addresses from the given number on, in turn."""
+    path = f"/v1/models/{MODEL}:predict"
+    clients = [IPv4Address(_FIRST_ADDRESS + first + each % addresses) for each in range(count)]
+    marks = [("X-Forwarded-For", str(client)) for client in clients]
+    return [post(HOST, path, V1_BODY, [JSON, mark]) for mark in marks]
+
+
+def use(server: Served, addresses: int, first: int, seconds: float) -> Use:
+    """Ask at `ACCOUNTS` a minute, and return the CPU time and memory of the collector."""
+    arrivals = Arrivals(Kind.POISSON, seconds, ACCOUNTS / 60)
+    messages = passed_on(first, addresses, int(ACCOUNTS / 60 * seconds))
+    with Fleet(1, Target(HOST, server.port, source=PROXY), messages) as fleet:
+        before = procfs.sample_tree(server.pid)
+        load = fleet.run(arrivals, CAP, GRACE_S)
+        after = procfs.sample_tree(server.pid)
+    found = procfs.usage(before, after, 1.0)
+    (collector,) = [each for each in found if each.title.endswith("collector")]
+    return Use(collector.cpu_fraction * 1e6 / int(load.answered.sum()), collector.rss_bytes)
+
+
+def minute(report: Report, rounds: int, seconds: float) -> dict[str, list[Use]]:
+    """Send requests of two addresses and of new ones by turns; a first round only warms up."""
+    count = int(ACCOUNTS / 60 * seconds)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
+        server = stack.enter_context(served(folder / "fair", fair=True, keys=False, proxy=False))
+
+        def run(turn: int, name: str) -> Use:
+            # New addresses of one run come in no other.
+            found = use(server, 2 if name == TWO else count, turn * count, seconds)
+            report.run(round=turn, what=f"a minute, {name}", result=found)
+            return found
+
+        found = run_rounds((TWO, NEW), rounds + 1, run)
+    return {name: runs[1:] for name, runs in found.items()}
+
+
+def hold_minute_to_limits(report: Report, found: Mapping[str, Sequence[Use]]) -> None:
+    """Compare the collector's use for addresses that never come back with that for two."""
+    times = ratios([each.us for each in found[NEW]], [each.us for each in found[TWO]]).median
+    report.limit(f"collector, a minute of {ACCOUNTS:,} addresses / two", times, at_most=STEP)
+    grown = found[NEW][-1].rss_bytes / found[NEW][0].rss_bytes
+    report.limit("its memory, last / first", grown, at_most=STEP)
+    rows = [[name, number(median(each.us for each in runs))] for name, runs in found.items()]
+    report.print_text(table(["addresses", "collector, µs of CPU for a request"], rows))
+
+
+PARTS = ("ways", "classes", "minute", "accounts")
 
 
 def measure(report: Report, parts: Sequence[str], options: argparse.Namespace) -> None:
@@ -317,6 +387,8 @@ def main() -> int:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     options = parser.parse_args()
     report = Report("fairness", vars(options))
+    if "minute" in options.parts:
+        hold_minute_to_limits(report, minute(report, options.rounds, options.seconds))
     if "accounts" in options.parts:
         hold_steps_to_limit(report)
     if {"ways", "classes"} & {*options.parts}:

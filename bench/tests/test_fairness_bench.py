@@ -6,13 +6,18 @@ import numpy as np
 import pytest
 from fairness import (
     CLASS_WAY,
+    NEW,
+    TWO,
     Beside,
     Classes,
     Load,
     Run,
+    Use,
     hold_classes_to_limits,
+    hold_minute_to_limits,
     hold_ways_to_limits,
     longest_ms,
+    passed_on,
     show_classes,
     show_ways,
     summary,
@@ -90,6 +95,25 @@ def test_the_limits_of_the_classes(changed: Classes, missed: int) -> None:
     report = Report("fairness", {})
     hold_classes_to_limits(report, [changed])
     assert sum(not limit.met for limit in report.limits) == missed
+
+
+@pytest.mark.parametrize(
+    ("new", "missed"),
+    [
+        ([Use(10.4, 100), Use(10.4, 104)], 0),
+        ([Use(10.6, 100), Use(10.6, 104)], 1),
+        ([Use(10.4, 100), Use(10.4, 106)], 1),
+    ],
+)
+def test_the_limits_of_a_minute_of_new_addresses(new: list[Use], missed: int) -> None:
+    report = Report("fairness", {})
+    hold_minute_to_limits(report, {TWO: [Use(10.0, 100)] * 2, NEW: new})
+    assert sum(not limit.met for limit in report.limits) == missed
+
+
+def test_new_addresses_come_once() -> None:
+    two, new, later = (passed_on(*given) for given in ((0, 2, 300), (0, 300, 300), (300, 300, 300)))
+    assert [len({*two}), len({*new}), len({*new, *later})] == [2, 300, 600]
 
 
 def test_the_longest_wait_follows_from_the_weights() -> None:
