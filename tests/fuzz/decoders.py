@@ -8,7 +8,8 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from types import SimpleNamespace
+from typing import Any, Final, cast
 
 import numpy as np
 import orjson
@@ -28,6 +29,7 @@ from ringbatch.frontend.codec.classification import classes_of
 from ringbatch.frontend.codec.limit_messages import ANY_NUMBER
 from ringbatch.frontend.codec.payload import LazyBytes
 from ringbatch.frontend.codec.request_timeout import timeout_ns_of
+from ringbatch.frontend.falcon.meant_model import meant_model
 from ringbatch.frontend.generation import completion_bodies
 from ringbatch.frontend.generation.text_generator import TextGenerator
 from ringbatch.frontend.grpc.messages import inference
@@ -46,6 +48,7 @@ from ringbatch.frontend.http2.frames import ConnectionFault, StreamFault
 from ringbatch.frontend.http2.header_reader import HeaderReader
 from ringbatch.frontend.offload.messages import Job
 from ringbatch.frontend.offload.role import outcome
+from ringbatch.frontend.request.models import Models
 from ringbatch.frontend.request.offload import read_generate, read_v1, read_v2
 from ringbatch.frontend.texts.offloaded_texts import FORMS, decode_parts, encode_parts, text_model
 from ringbatch.frontend.texts.rows import TokenizedTexts
@@ -291,8 +294,12 @@ def _texts(form: str) -> Callable[[bytes], None]:
 def _completion(*, chat: bool) -> Callable[[bytes], None]:
     """Read a body, and put a prompt of tokens into memory."""
     readable, generator = _readable(_GENERATOR), TextGenerator(_GENERATOR)
+    models = cast(Models, SimpleNamespace(by_address={_GENERATOR.name: _GENERATOR}))
 
     def read(data: bytes) -> None:
+        # Metrics and log read a body again that is refused.
+        meant = meant_model(models, [_GENERATOR.name], data, MAX_REQUEST_BYTES)
+        assert meant is None or cast(object, meant) is _GENERATOR
         asked = completion_bodies.read(data, chat=chat)
         if asked.prompts and all(isinstance(one, list) for one in asked.prompts):
             for ids in generator.prompts_of(asked):

@@ -41,6 +41,7 @@ READ_BY: Final = {
     "codec/bytes_tensor.py": ("bytes tensor",),
     "codec/json_to_tensor.py": ("v1 all", "v2 all"),
     "falcon/control_bodies.py": ("registration", "http/1.1 chunks"),
+    "falcon/meant_model.py": ("completion", "chat"),
     "falcon/exchange.py": ("http/1.1 chunks", "http/1.1 gzip", "http/2 data"),
     "grpc/offloaded_messages.py": ("grpc fixed", "grpc all"),
     "grpc/connection.py": ("grpc calls", "grpc data"),
