@@ -203,6 +203,7 @@ PURE_MODULES = (
     "ringbatch.frontend.v2.offloaded_answers",
     "ringbatch.frontend.v2.rendering",
     "ringbatch.frontend.v2.requested_outputs",
+    "ringbatch.shm.host.authority",
     "ringbatch.shm.host.key_headers",
     "ringbatch.shm.brain_floats",
     "ringbatch.shm.attempts",

@@ -7,6 +7,7 @@ from collections.abc import Container
 from contextlib import ExitStack, suppress
 
 from ringbatch.shm.errors import StartupError
+from ringbatch.shm.host.authority import authority
 from ringbatch.shm.host.socket_filters import JUMP_IF_SET, LOAD_BYTE, RETURN, Step, attach
 from ringbatch.shm.host.tcp_states import HALF_OPEN, tcp_states
 
@@ -144,7 +145,7 @@ def _bind(
                 bound.listen(BACKLOG)
         except OSError as error:
             reason = _reason(error, port, flag, key)
-            raise StartupError(f"cannot listen on {_written(host, port)}: {reason}") from None
+            raise StartupError(f"cannot listen on {authority(host, port)}: {reason}") from None
         undo.pop_all()
     return sockets
 
@@ -205,12 +206,7 @@ def address(bound: socket.socket) -> str:
     """Return host and port of a socket as in a URL; of a Unix socket its path."""
     if bound.family == socket.AF_UNIX:
         return f"unix:{bound.getsockname()}"
-    return _written(*bound.getsockname()[:2])
-
-
-def _written(host: str, port: int) -> str:
-    """Return host and port as in a URL."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return authority(*bound.getsockname()[:2])
 
 
 def _reason(error: OSError, port: int, flag: str, key: str) -> str:

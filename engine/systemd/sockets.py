@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ringbatch.shm.errors import StartupError
+from ringbatch.shm.host.authority import authority
 
 FIRST_FD: Final = 3
 _REMEDY: Final = "ringbatch units --install --config FILE writes a socket unit for FILE"
@@ -78,7 +79,7 @@ def _expect_tcp(sockets: Sequence[socket.socket], host: str, port: int, frontend
     except (OSError, UnicodeError):
         raise StartupError(f"[server] host: {host!r} is no address of this machine") from None
     wanted = {(family, *where[:2]) for family, _, _, _, where in addresses}
-    configured = _written(host, port)
+    configured = authority(host, port)
     if not sockets:
         raise StartupError(f"systemd passes no socket on {configured}; {_REMEDY}")
     for bound in sockets:
@@ -87,7 +88,7 @@ def _expect_tcp(sockets: Sequence[socket.socket], host: str, port: int, frontend
         found = (bound.family, *bound.getsockname()[:2])
         if found not in wanted and (port or found[:2] not in {one[:2] for one in wanted}):
             raise StartupError(
-                f"systemd passes a socket on {_written(*found[1:])}, and [server] host and port "
+                f"systemd passes a socket on {authority(*found[1:])}, and [server] host and port "
                 f"are {configured}; {_REMEDY}"
             )
     if len(sockets) not in (1, frontends):
@@ -95,11 +96,6 @@ def _expect_tcp(sockets: Sequence[socket.socket], host: str, port: int, frontend
             f"systemd passes {len(sockets)} sockets for {frontends} frontends; there must be one, "
             f"or one for each; {_REMEDY}"
         )
-
-
-def _written(host: str, port: int) -> str:
-    """Return host and port as in a URL."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _listens(bound: socket.socket) -> bool:

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ringbatch.shm.host.authority import authority
+
 SERVICE: Final = "ringbatch@.service"
 SOCKET: Final = "ringbatch@.socket"
 SLICE: Final = "ringbatch.slice"
@@ -147,8 +149,7 @@ def _settings(engine: Engine) -> str:
 def _address(engine: Engine, *, user: bool) -> str:
     listen = ""
     if engine.host is not None:
-        host = f"[{engine.host}]" if ":" in engine.host else engine.host
-        listen = f"ListenStream={host}:{engine.port}\n" * engine.frontends
+        listen = f"ListenStream={authority(engine.host, engine.port)}\n" * engine.frontends
     if engine.path is not None:
         listen += f"ListenStream={engine.path}\nSocketMode={engine.mode}\n"
         # The file would be root's, as systemd makes it.

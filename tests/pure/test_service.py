@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -326,13 +327,22 @@ def test_other_sockets_are_refused_in_words(
             expect(sockets, host, port + change, frontends)
 
 
-@pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 on this host")
+class ListeningIpv6(socket.socket):
+    """Socket of IPv6 that seems to listen, also on a host without IPv6."""
+
+    family = socket.AF_INET6
+
+    def getsockname(self) -> Any:
+        return "::1", 80, 0, 0
+
+    def getsockopt(self, *_: Any) -> Any:
+        return 1
+
+
 def test_an_ipv6_address_stands_in_brackets() -> None:
-    with socket.create_server(("::1", 0), family=socket.AF_INET6) as bound:
-        port = bound.getsockname()[1]
-        words = rf"a socket on \[::1\]:{port}, .* are \[::2\]:8080;"
-        with pytest.raises(StartupError, match=words):
-            expect([bound], "::2", 8080, 1)
+    words = r"a socket on \[::1\]:80, .* are \[::2\]:8080;"
+    with ListeningIpv6() as bound, pytest.raises(StartupError, match=words):
+        expect([bound], "::2", 8080, 1)
 
 
 def test_a_unix_socket_is_passed_where_one_is_configured(short_folder: Path) -> None:

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 import httptools
 
 from ringbatch.engine.models.model import ServerFailed
+from ringbatch.shm.host.authority import authority
 from ringbatch.shm.slot import Status
 
 MAX_HEAD_BYTES: Final = 1 << 16
@@ -66,7 +67,7 @@ class Address(NamedTuple):
     @property
     def authority(self) -> str:
         """Host and port, as in a URL and in the header Host."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return authority(self.host, self.port)
 
     @property
     def url(self) -> str:
